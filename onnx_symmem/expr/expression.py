@@ -1,0 +1,537 @@
+"""Integer size expressions: canonical polynomials over symbols and non-affine atoms.
+
+An `Expr` is a polynomial with integer coefficients. Its variables are *atoms*: a symbol (the size of
+an input dim), a floor division, a maximum, a minimum, or ONNX Resize's float32 floor. Arithmetic
+returns canonical forms, so `==` on expressions is sound for equality of functions: equal forms are
+equal for every shape (the converse is `decide`'s business).
+
+Only floor division is kept of the division family, with the identities
+
+    ceil(a / b)          = (a + b - 1) // b                 b > 0
+    a % b                = a - b * (a // b)
+    (k*q + r) // k       = q + r // k
+    (x // a + r) // b    = (x + a*r) // (a*b)               a, b > 0 integers
+    (g*x + c) // (g*k)   = (x + c // g) // k                g > 0
+
+Division by a symbolic size assumes that the size is not zero, as the program that divides does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+from math import gcd, prod
+from operator import add, mul
+
+import numpy as np
+
+from onnx_symmem.errors import ExpressionError
+
+__all__ = ["ONE", "ZERO", "Atom", "Expr", "Monomial", "ceildiv", "maximum", "minimum", "scaled_floor"]
+
+SYMBOL, FLOORDIV, MAX, MIN, SCALED_FLOOR = "symbol", "floordiv", "max", "min", "floor_f32"
+
+
+class Atom:
+    """A variable of the polynomial ring: a symbol, or an integer function of expressions.
+
+    `kind` is one of symbol, floordiv, max, min, floor_f32; `name` is set for symbols; `args` for the
+    rest (floordiv: numerator, denominator; max and min: two or more operands; floor_f32: the operand,
+    with `name` holding the scale as the shortest text that reads back to the same float32).
+    """
+
+    __slots__ = ("_hash", "args", "key", "kind", "name")
+
+    kind: str
+    name: str
+    args: tuple[Expr, ...]
+    key: tuple[int, str]
+
+    def __init__(self, kind: str, name: str = "", args: tuple[Expr, ...] = ()) -> None:
+        self.kind, self.name, self.args = kind, name, args
+        self._hash = hash((kind, name, args))
+        # Symbols sort before the rest and by name: the order of terms must not depend on hashes.
+        self.key = (0, name) if kind == SYMBOL else (1, self.text())
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, Atom)
+            and self._hash == other._hash
+            and self.kind == other.kind
+            and self.name == other.name
+            and self.args == other.args
+        )
+
+    def __repr__(self) -> str:
+        return f"Atom({self.text()})"
+
+    def text(self) -> str:
+        """The atom in Python syntax, not parenthesised."""
+        if self.kind == SYMBOL:
+            return self.name if self.name.isidentifier() else f"sym({self.name!r})"
+        if self.kind == FLOORDIV:
+            top, bottom = (str(a) if a.is_simple else f"({a})" for a in self.args)
+            return f"{top}//{bottom}"
+        if self.kind == SCALED_FLOOR:
+            return f"floor_f32({self.args[0]}, {self.name})"
+        return f"{self.kind}({', '.join(str(a) for a in self.args)})"
+
+    def symbols(self) -> frozenset[str]:
+        """Names of all symbols the atom depends on."""
+        if self.kind == SYMBOL:
+            return frozenset((self.name,))
+        return frozenset().union(*(a.symbols() for a in self.args))
+
+    def evaluate(self, shape: Mapping[str, int]) -> int:
+        """Value at a shape given as {symbol: size}; KeyError names a missing symbol."""
+        if self.kind == SYMBOL:
+            return shape[self.name]
+        values = [a.evaluate(shape) for a in self.args]
+        if self.kind == FLOORDIV:
+            if values[1] == 0:
+                raise ExpressionError(f"{self.text()}: division by zero at {dict(shape)}")
+            return values[0] // values[1]
+        if self.kind == SCALED_FLOOR:
+            return int(np.floor(np.float32(values[0]) * np.float32(self.name)))
+        return max(values) if self.kind == MAX else min(values)
+
+
+Monomial = tuple[tuple[Atom, int], ...]  # ((atom, power >= 1), ...) by atom.key; () is the constant
+Terms = dict[Monomial, int]
+
+
+def _order(item: tuple[Monomial, int]) -> tuple[object, ...]:
+    """Graded order, highest degree first, then by atoms: an admissible monomial order up to ties."""
+    mono = item[0]
+    return (-sum(p for _, p in mono), [(a.key, -p) for a, p in mono])
+
+
+def _times(a: Monomial, b: Monomial) -> Monomial:
+    if not a:
+        return b
+    if not b:
+        return a
+    powers = dict(a)
+    for atom, power in b:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(powers.items(), key=lambda item: item[0].key))
+
+
+def _over(a: Monomial, b: Monomial) -> Monomial | None:
+    """a / b, or None where b does not divide a."""
+    if not b:
+        return a
+    powers = dict(a)
+    for atom, power in b:
+        left = powers.get(atom, 0) - power
+        if left < 0:
+            return None
+        if left:
+            powers[atom] = left
+        else:
+            del powers[atom]
+    return tuple(sorted(powers.items(), key=lambda item: item[0].key))
+
+
+class Expr:
+    """An immutable integer expression in canonical form; see the module's docstring.
+
+    `terms` is ((monomial, coefficient != 0), ...) in canonical order; the zero expression has none.
+    """
+
+    __slots__ = ("_hash", "_symbols", "_text", "terms")
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __init__(self, terms: Terms) -> None:
+        items = [item for item in terms.items() if item[1]]
+        if len(items) > 1:
+            items.sort(key=_order)
+        self.terms = tuple(items)
+        self._hash = hash(self.terms)
+        self._text: str | None = None
+        self._symbols: frozenset[str] | None = None
+
+    # -- construction ------------------------------------------------------------------------------
+    @staticmethod
+    def const(value: int) -> Expr:
+        """The constant expression `value`."""
+        small = _SMALL.get(value)
+        return small if small is not None else Expr({(): int(value)})
+
+    @staticmethod
+    def symbol(name: str) -> Expr:
+        """The symbol called `name`; any text is a name."""
+        return Expr.of(Atom(SYMBOL, name))
+
+    @staticmethod
+    def of(atom: Atom) -> Expr:
+        """The expression that is one atom."""
+        return Expr({((atom, 1),): 1})
+
+    @staticmethod
+    def lift(value: Expr | int) -> Expr:
+        """`value` itself, or the constant."""
+        return value if isinstance(value, Expr) else Expr.const(int(value))
+
+    # -- questions ---------------------------------------------------------------------------------
+    def as_int(self) -> int | None:
+        """The value of a constant expression, else None."""
+        if not self.terms:
+            return 0
+        if len(self.terms) == 1 and not self.terms[0][0]:
+            return self.terms[0][1]
+        return None
+
+    @property
+    def is_const(self) -> bool:
+        """Whether no symbol is left."""
+        return self.as_int() is not None
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether the text needs no parentheses as an operand of `//`: a constant >= 0, symbol or call."""
+        if len(self.terms) > 1:
+            return False
+        value = self.as_int()
+        if value is not None:
+            return value >= 0
+        mono, coefficient = self.terms[0]
+        return coefficient == 1 and len(mono) == 1 and mono[0][1] == 1 and mono[0][0].kind != FLOORDIV
+
+    def as_atom(self) -> Atom | None:
+        """The atom, where the expression is exactly one atom."""
+        if len(self.terms) == 1 and self.terms[0][1] == 1:
+            mono = self.terms[0][0]
+            if len(mono) == 1 and mono[0][1] == 1:
+                return mono[0][0]
+        return None
+
+    def symbols(self) -> frozenset[str]:
+        """Names of all symbols the expression depends on."""
+        if self._symbols is None:
+            self._symbols = frozenset().union(*(atom.symbols() for m, _ in self.terms for atom, _ in m))
+        return self._symbols
+
+    def atoms(self) -> frozenset[Atom]:
+        """The variables of the polynomial (arguments of non-affine atoms not included)."""
+        return frozenset(atom for mono, _ in self.terms for atom, _ in mono)
+
+    def constant_term(self) -> int:
+        """Coefficient of the empty monomial."""
+        return self.terms[-1][1] if self.terms and not self.terms[-1][0] else 0
+
+    def degree(self) -> int:
+        """Total degree in the atoms; 0 for constants."""
+        return sum(p for _, p in self.terms[0][0]) if self.terms else 0
+
+    def evaluate(self, shape: Mapping[str, int]) -> int:
+        """Value at a shape given as {symbol: size}; KeyError names a missing symbol."""
+        return sum(c * prod(atom.evaluate(shape) ** p for atom, p in mono) for mono, c in self.terms)
+
+    def substitute(self, replacements: Mapping[str, Expr | int]) -> Expr:
+        """The expression with symbols replaced, canonical again."""
+        if not self.symbols() & replacements.keys():
+            return self
+        return self.map_atoms(lambda atom: _substitute_atom(atom, replacements))
+
+    def map_atoms(self, image: Callable[[Atom], Expr]) -> Expr:
+        """The polynomial with every atom replaced by `image(atom)`."""
+        return reduce(
+            add,
+            (
+                reduce(mul, (image(atom) ** p for atom, p in mono), Expr.const(coefficient))
+                for mono, coefficient in self.terms
+            ),
+            ZERO,
+        )
+
+    # -- arithmetic --------------------------------------------------------------------------------
+    def __add__(self, other: Expr | int) -> Expr:
+        other = Expr.lift(other)
+        if not other.terms:
+            return self
+        if not self.terms:
+            return other
+        a, b = self.as_int(), other.as_int()
+        if a is not None and b is not None:
+            return Expr.const(a + b)
+        terms = dict(self.terms)
+        for mono, c in other.terms:
+            terms[mono] = terms.get(mono, 0) + c
+        return Expr(terms)
+
+    def __neg__(self) -> Expr:
+        return Expr({mono: -c for mono, c in self.terms})
+
+    def __sub__(self, other: Expr | int) -> Expr:
+        return self + -Expr.lift(other)
+
+    def __mul__(self, other: Expr | int) -> Expr:
+        other = Expr.lift(other)
+        a, b = self.as_int(), other.as_int()
+        if a is not None and b is not None:
+            return Expr.const(a * b)
+        if a == 1:
+            return other
+        if b == 1:
+            return self
+        terms: Terms = {}
+        for m, c in self.terms:
+            for n, d in other.terms:
+                mono = _times(m, n)
+                terms[mono] = terms.get(mono, 0) + c * d
+        return Expr(terms)
+
+    def __pow__(self, power: int) -> Expr:
+        if power < 0:
+            raise ExpressionError(f"({self})**{power}: a size has no negative powers")
+        result = ONE
+        for _ in range(power):
+            result = result * self
+        return result
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __rsub__(self, other: int) -> Expr:
+        return Expr.lift(other) - self
+
+    def __floordiv__(self, other: Expr | int) -> Expr:
+        return _floordiv(self, Expr.lift(other))
+
+    def __rfloordiv__(self, other: int) -> Expr:
+        return _floordiv(Expr.lift(other), self)
+
+    def __mod__(self, other: Expr | int) -> Expr:
+        other = Expr.lift(other)
+        return self - other * _floordiv(self, other)
+
+    def __rmod__(self, other: int) -> Expr:
+        return Expr.lift(other) % self
+
+    def exact_quotient(self, divisor: Expr) -> Expr | None:
+        """q with q * divisor == self as polynomials, or None where there is none."""
+        if not divisor.terms:
+            return None
+        lead, lead_c = divisor.terms[0]
+        rest, quotient = self, ZERO
+        for _ in range(len(self.terms) * 4 + 4):
+            if not rest.terms:
+                return quotient
+            mono, c = rest.terms[0]
+            over = _over(mono, lead)
+            if over is None or c % lead_c:
+                return None
+            part = Expr({over: c // lead_c})
+            quotient, rest = quotient + part, rest - part * divisor
+        return None
+
+    # -- identity ----------------------------------------------------------------------------------
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if isinstance(other, int):
+            return self.as_int() == other
+        return isinstance(other, Expr) and self._hash == other._hash and self.terms == other.terms
+
+    def __repr__(self) -> str:
+        return f"Expr({self})"
+
+    def __str__(self) -> str:
+        """The expression in Python syntax, e.g. `4*batch*seq + 8*((height - 1)//8) - 3`."""
+        if self._text is None:
+            self._text = "".join(_term_texts(self.terms)) or "0"
+        return self._text
+
+    def sort_key(self) -> tuple[int, str]:
+        """A total order that does not depend on hashes (it says nothing about values)."""
+        text = str(self)
+        return (len(text), text)
+
+
+def _term_texts(terms: Iterable[tuple[Monomial, int]]) -> Iterable[str]:
+    for k, (mono, c) in enumerate(terms):
+        sign = ("-" if c < 0 else "") if k == 0 else (" - " if c < 0 else " + ")
+        factors = [str(abs(c))] if abs(c) != 1 or not mono else []
+        alone = len(mono) == 1 and not factors and mono[0][1] == 1 and sign != "-"
+        for atom, power in mono:
+            text = atom.text()
+            if atom.kind == FLOORDIV and not alone:
+                text = f"({text})"
+            factors.append(text if power == 1 else f"{text}**{power}")
+        yield sign + "*".join(factors)
+
+
+def _substitute_atom(atom: Atom, replacements: Mapping[str, Expr | int]) -> Expr:
+    if atom.kind == SYMBOL:
+        value = replacements.get(atom.name)
+        return Expr.of(atom) if value is None else Expr.lift(value)
+    if not atom.symbols() & replacements.keys():
+        return Expr.of(atom)
+    return rebuild(atom, tuple(a.substitute(replacements) for a in atom.args))
+
+
+def rebuild(atom: Atom, args: tuple[Expr, ...]) -> Expr:
+    """The same function as a non-symbol `atom`, of other operands, canonical."""
+    if atom.kind == FLOORDIV:
+        return args[0] // args[1]
+    if atom.kind == SCALED_FLOOR:
+        return scaled_floor(args[0], float(atom.name))
+    return maximum(*args) if atom.kind == MAX else minimum(*args)
+
+
+def _floordiv(top: Expr, bottom: Expr) -> Expr:
+    divisor = bottom.as_int()
+    if divisor == 0:
+        raise ExpressionError(f"({top})//0: division by zero")
+    if divisor is not None and divisor < 0:
+        return _floordiv(-top, Expr.const(-divisor))
+    value = top.as_int()
+    if value is not None and divisor is not None:
+        return Expr.const(value // divisor)
+    if value == 0 or divisor == 1:
+        return top
+    exact = top.exact_quotient(bottom)
+    if exact is not None:
+        return exact
+    if len(bottom.terms) == 1:
+        return _floordiv_by_term(top, bottom)
+    return Expr.of(Atom(FLOORDIV, args=(top, bottom)))
+
+
+def _floordiv_by_term(top: Expr, bottom: Expr) -> Expr:
+    """Floor division by c*m, m a monomial: whole multiples go out, common factors cancel."""
+    mono, c = bottom.terms[0]
+    if c < 0:
+        return _floordiv_by_term(-top, -bottom)
+    whole: Terms = {}
+    rest: Terms = {}
+    for m, k in top.terms:
+        over = _over(m, mono)
+        if over is None:
+            rest[m] = k
+            continue
+        if k // c:
+            whole[over] = k // c
+        if k % c:
+            rest[m] = k % c
+    quotient, left = Expr(whole), Expr(rest)
+    if not left.terms:
+        return quotient
+    nested = _nested(left, c) if not mono else None
+    if nested is not None:
+        return quotient + nested
+    # Cancel the common monomial and the common integer factor of the non-constant terms.
+    common = _common_monomial([m for m, _ in left.terms] + [mono])
+    if common:
+        left = Expr({_over(m, common) or (): k for m, k in left.terms})
+        mono = _over(mono, common) or ()
+    if not mono:
+        factor = gcd(c, *(k for m, k in left.terms if m))
+        if factor > 1:
+            left = Expr({m: k // factor for m, k in left.terms})
+            c //= factor
+        if c == 1:
+            return quotient + left
+        value = left.as_int()
+        if value is not None:
+            return quotient + value // c
+        if common or factor > 1:
+            return quotient + _floordiv(left, Expr.const(c))
+    else:
+        factor = gcd(c, *(k for _, k in left.terms))
+        left = Expr({m: k // factor for m, k in left.terms})
+        c //= factor
+    return quotient + Expr.of(Atom(FLOORDIV, args=(left, Expr({mono: c}))))
+
+
+def _nested(top: Expr, divisor: int) -> Expr | None:
+    """(x//a + r)//b = (x + a*r)//(a*b), where exactly one floor division stands alone in `top`."""
+    inner = [
+        m[0][0]
+        for m, c in top.terms
+        if c == 1 and len(m) == 1 and m[0][1] == 1 and m[0][0].kind == FLOORDIV and m[0][0].args[1].is_const
+    ]
+    if len(inner) != 1:
+        return None
+    numerator, denominator = inner[0].args
+    a = denominator.as_int() or 1
+    return _floordiv(numerator + (top - Expr.of(inner[0])) * a, Expr.const(a * divisor))
+
+
+def _common_monomial(monos: list[Monomial]) -> Monomial:
+    common = dict(monos[0])
+    for mono in monos[1:]:
+        powers = dict(mono)
+        common = {a: min(p, powers[a]) for a, p in common.items() if a in powers}
+    return tuple(sorted(common.items(), key=lambda item: item[0].key))
+
+
+def ceildiv(top: Expr | int, bottom: Expr | int) -> Expr:
+    """ceil(top / bottom) for bottom > 0, as a floor division."""
+    top, bottom = Expr.lift(top), Expr.lift(bottom)
+    exact = top.exact_quotient(bottom)
+    return exact if exact is not None else (top + bottom - 1) // bottom
+
+
+def _extremum(kind: str, values: tuple[Expr | int, ...]) -> Expr:
+    pick = max if kind == MAX else min
+    flat: list[Expr] = []
+    for value in values:
+        expr = Expr.lift(value)
+        atom = expr.as_atom()
+        flat.extend(atom.args if atom is not None and atom.kind == kind else (expr,))
+    # Operands that differ by a constant are one operand.
+    kept: dict[Expr, int] = {}
+    for expr in flat:
+        constant = expr.constant_term()
+        stem = expr - constant
+        kept[stem] = pick(kept[stem], constant) if stem in kept else constant
+    operands = sorted((stem + c for stem, c in kept.items()), key=Expr.sort_key)
+    if len(operands) == 1:
+        return operands[0]
+    return Expr.of(Atom(kind, args=tuple(operands)))
+
+
+def maximum(*values: Expr | int) -> Expr:
+    """The largest operand; one or more operands."""
+    return _extremum(MAX, values)
+
+
+def minimum(*values: Expr | int) -> Expr:
+    """The smallest operand; one or more operands."""
+    return _extremum(MIN, values)
+
+
+def scaled_floor(value: Expr | int, scale: float) -> Expr:
+    """floor(float32(value) * float32(scale)), the size rule of ONNX Runtime's Resize.
+
+    Exact forms are used where the product cannot round for sizes below 2**24: integer scales and
+    reciprocals of powers of two. Elsewhere the rounding of float32 is part of the value and the
+    result is an atom of its own.
+    """
+    value = Expr.lift(value)
+    single = np.float32(scale)
+    constant = value.as_int()
+    if constant is not None:
+        return Expr.const(int(np.floor(np.float32(constant) * single)))
+    if single == np.floor(single) and 0 < single <= 1 << 16:
+        return value * int(single)
+    inverse = np.float32(1) / single if single > 0 else np.float32(0)
+    if inverse == np.floor(inverse) and inverse > 0 and int(inverse) & (int(inverse) - 1) == 0:
+        return value // int(inverse)
+    return Expr.of(Atom(SCALED_FLOOR, repr(float(single)), (value,)))
+
+
+_SMALL: dict[int, Expr] = {}
+_SMALL.update({n: Expr({(): n}) for n in range(-8, 4097)})
+ZERO, ONE = _SMALL[0], _SMALL[1]

@@ -1,0 +1,1 @@
+"""The model as data: load, frozen index-based view, save."""

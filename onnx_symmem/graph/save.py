@@ -1,0 +1,127 @@
+"""Model -> file, all or nothing: staged beside the target, moved into place only when committed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+import onnx
+from onnx import TensorProto
+
+from onnx_symmem.errors import ModelFileError, UsageError
+from onnx_symmem.graph.load import external_entry, graphs_of
+
+__all__ = ["StagedModel", "check_target"]
+
+_CHUNK = 8 << 20  # bytes copied at a time; bounds the memory used for weights of any size
+_ALIGNMENT = 4096  # bytes; lets ONNX Runtime map the weights file
+
+
+def check_target(out: Path) -> None:
+    """Raise UsageError where a model cannot be written to `out` (folder missing, is a folder)."""
+    if not out.parent.is_dir():
+        raise UsageError(f"{out}: the folder '{out.parent}' does not exist; create it first")
+    if out.is_dir():
+        raise UsageError(f"{out}: is a folder; expected a file name such as {out / 'model.onnx'}")
+    if not os.access(out.parent, os.W_OK):
+        raise UsageError(f"{out}: the folder '{out.parent}' is not writable")
+
+
+class StagedModel:
+    """A model written beside its target under a temporary folder, to be checked and then committed.
+
+    `path` is the staged file; it loads as it stands. External data of the proto (found in
+    `source_folder`) is copied, file to file, into one data file called `<out>.data`; weights never pass
+    through memory as a whole. `commit()` moves data and model to the target; leaving the context without
+    it removes everything that was written.
+    """
+
+    def __init__(self, proto: onnx.ModelProto, out: Path, source_folder: str | None) -> None:
+        check_target(out)
+        self.out = out
+        self._folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".tmp", dir=out.parent))
+        self.path = self._folder / out.name
+        self._data = self._folder / f"{out.name}.data"
+        try:
+            copy = onnx.ModelProto()
+            copy.CopyFrom(proto)
+            self._copy_external(copy, source_folder)
+            self.path.write_bytes(copy.SerializeToString(deterministic=True))
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+
+    def _copy_external(self, proto: onnx.ModelProto, source_folder: str | None) -> None:
+        tensors = [t for g in graphs_of(proto.graph) for t in _tensors(g) if external_entry(t)]
+        if not tensors:
+            return
+        if source_folder is None:
+            raise UsageError(
+                f"tensor '{tensors[0].name}' has external data but the model was given as an object; "
+                "give its path, or load the weights first"
+            )
+        placed: dict[tuple[str, int, int | None], tuple[int, int]] = {}
+        with self._data.open("wb") as sink:
+            for tensor in tensors:
+                entry = external_entry(tensor)
+                if entry is None:
+                    continue
+                if entry not in placed:
+                    sink.write(b"\0" * (-sink.tell() % _ALIGNMENT))
+                    start = sink.tell()
+                    _copy_range(Path(source_folder, entry[0]), entry[1], entry[2], sink)
+                    placed[entry] = (start, sink.tell() - start)
+                start, length = placed[entry]
+                del tensor.external_data[:]
+                for key, value in (("location", self._data.name), ("offset", start), ("length", length)):
+                    tensor.external_data.add(key=key, value=str(value))
+
+    def commit(self) -> tuple[Path, ...]:
+        """Move the files to the target, replacing what is there; returns their paths."""
+        written = []
+        for staged in (self._data, self.path):
+            if staged.exists():
+                target = self.out.parent / staged.name
+                os.replace(staged, target)
+                written.append(target)
+        self._discard()
+        return tuple(written)
+
+    def _discard(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> StagedModel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._discard()
+
+
+def _tensors(graph: onnx.GraphProto) -> list[TensorProto]:
+    inline = [a.t for n in graph.node for a in n.attribute if a.type == onnx.AttributeProto.TENSOR]
+    return [*graph.initializer, *inline]
+
+
+def _copy_range(source: Path, offset: int, length: int | None, sink: BinaryIO) -> None:
+    """Append `length` bytes (None: to the end) of a file to an open binary file."""
+    left = length
+    try:
+        with source.open("rb") as stream:
+            stream.seek(offset)
+            while left is None or left > 0:
+                block = stream.read(_CHUNK if left is None else min(_CHUNK, left))
+                if not block:
+                    break
+                sink.write(block)
+                if left is not None:
+                    left -= len(block)
+    except FileNotFoundError:
+        raise ModelFileError(f"{source}: external data of the model is missing") from None
+    if left:
+        raise ModelFileError(f"{source}: external data is truncated by {left} bytes")

@@ -1,0 +1,74 @@
+"""Inferred shapes -> complete `value_info`, so that ONNX Runtime can prove equal sizes.
+
+ONNX Runtime writes an op's result over its input only where both shapes agree dim by dim, as numbers or
+as the same `dim_param` text (`SameSize`, allocation_planner.cc). Every value therefore gets the canonical
+text of its dims: equal expressions, equal texts. Texts of graph inputs and outputs are a contract with
+the caller and stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+from onnx import TypeProto
+
+from onnx_symmem.expr.expression import Expr
+from onnx_symmem.shapes.table import GraphShapes, ModelShapes
+
+__all__ = ["dim_text", "write_dims"]
+
+
+def dim_text(dim: Expr) -> int | str:
+    """A dim as it stands in the file: a number, or the canonical text as `dim_param`."""
+    value = dim.as_int()
+    return str(dim) if value is None or value < 0 else value
+
+
+def write_dims(model: onnx.ModelProto, shapes: ModelShapes) -> onnx.ModelProto:
+    """A copy of `model` with `value_info` for every value of known type and rank, subgraphs included.
+
+    `shapes` must have been inferred from this model. A value of unknown rank keeps what was declared.
+    """
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    _write_graph(result.graph, shapes.graph)
+    return result
+
+
+def _write_graph(graph: onnx.GraphProto, shapes: GraphShapes) -> None:
+    contract = {v.name for v in graph.input} | {v.name for v in graph.output}
+    declared = {info.name: info for info in graph.value_info}
+    fresh: list[onnx.ValueInfoProto] = []
+    for value in shapes.view.values:
+        if value.producer < 0 or value.name in contract:
+            continue
+        dims, elem_type = shapes.dims[value.index], shapes.elem_types[value.index]
+        if dims is not None and elem_type:
+            info = onnx.ValueInfoProto(name=value.name)
+            _set_tensor(info.type, elem_type, dims)
+            fresh.append(info)
+        elif value.name in declared:
+            fresh.append(declared[value.name])
+    kept = [onnx.ValueInfoProto.FromString(info.SerializeToString()) for info in fresh]
+    del graph.value_info[:]
+    graph.value_info.extend(kept)
+    for k, node in enumerate(graph.node):
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                inner = shapes.subgraphs.get((k, attribute.name))
+                if inner is not None:
+                    _write_graph(attribute.g, inner)
+
+
+def _set_tensor(type_proto: TypeProto, elem_type: int, dims: Sequence[Expr]) -> None:
+    tensor = type_proto.tensor_type
+    tensor.elem_type = elem_type
+    tensor.shape.SetInParent()
+    for dim in dims:
+        text = dim_text(dim)
+        entry = tensor.shape.dim.add()
+        if isinstance(text, int):
+            entry.dim_value = text
+        else:
+            entry.dim_param = text
