@@ -1,0 +1,160 @@
+"""The `onnx-symmem` command: finds the verb, and turns every outcome into one line and an exit code.
+
+    0 done · 1 limit not met or verification failed · 2 bad input or usage · 3 unsupported model
+    4 the run failed, or a defect of this tool · 130 interrupted
+
+Verbs are imported when they are called, so that `--help` needs click alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from onnx_symmem import __version__
+from onnx_symmem.errors import SymmemError
+
+__all__ = ["VERBS", "Flags", "Verb", "cli", "main"]
+
+PROGRAM = "onnx-symmem"
+UNEXPECTED, USAGE, INTERRUPTED = 4, 2, 130
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """Where a verb's click command lives, as `module:attribute`, and its line in `--help`."""
+
+    target: str
+    help: str
+
+    def load(self) -> click.Command:
+        """Import the command."""
+        module, attribute = self.target.split(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command), self.target
+        return command
+
+
+VERBS: dict[str, Verb] = {
+    "optimize": Verb("onnx_symmem.cli.optimize:command", "Write a model that needs less memory."),
+    "run": Verb("onnx_symmem.cli.run:command", "Run a model as planned and measure its peak memory."),
+    "compare": Verb("onnx_symmem.cli.compare:command", "Measure two models and compare their outputs."),
+    "shapes": Verb("onnx_symmem.cli.shapes:command", "Show tensor shapes as expressions of input dims."),
+    "report": Verb("onnx_symmem.cli.report:command", "Explain a model's memory: peak, timeline, tensors."),
+}
+
+
+@dataclass(slots=True)
+class Flags:
+    """The flags that stand before or after the verb; `ctx.obj` of every command."""
+
+    debug: bool = False
+    verbose: bool = False
+
+
+def _raise_flag(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        assert param.name is not None
+        setattr(ctx.ensure_object(Flags), param.name, True)
+
+
+def _flag_options() -> list[click.Option]:
+    # Eager: a bad --dim must already know whether it may show its traceback.
+    return [
+        click.Option(
+            ["-v", "--verbose"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_raise_flag,
+            help="Say what is being done, on stderr.",
+        ),
+        click.Option(
+            ["--debug"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_raise_flag,
+            help="Show the traceback of an error.",
+        ),
+    ]
+
+
+class _LazyGroup(click.Group):
+    """A group that lists its verbs from a table and imports the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command = VERBS[cmd_name].load()
+        present = {param.name for param in command.params}
+        command.params.extend(option for option in _flag_options() if option.name not in present)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, verb.help) for name, verb in VERBS.items()])
+
+
+@click.group(
+    cls=_LazyGroup,
+    params=_flag_options(),
+    subcommand_metavar="VERB [ARGS]...",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 done; 1 limit not met or verification failed, nothing written; "
+    "2 bad input or usage; 3 unsupported model; 4 the run failed.",
+)
+@click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
+def cli() -> None:
+    """Plan the memory of ONNX models with symbolic shapes: infer, reorder, recompute, run, report."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; a verb may return one, None means 0."""
+    flags = Flags()
+    try:
+        result: Any = cli.main(args=argv, prog_name=PROGRAM, standalone_mode=False, obj=flags)
+    except SymmemError as error:
+        return _fail(flags, _one_line(error), error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return USAGE
+    except click.ClickException as error:
+        return _fail(flags, _usage_line(error), USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail(flags, "interrupted", INTERRUPTED)
+    except Exception as error:
+        hint = "" if flags.debug else " (--debug shows the traceback)"
+        text = f": {line}" if (line := _one_line(error)) else ""
+        return _fail(flags, f"unexpected {type(error).__name__}{text}{hint}", UNEXPECTED)
+    return result if isinstance(result, int) else 0
+
+
+def _fail(flags: Flags, message: str, code: int) -> int:
+    if flags.debug:
+        traceback.print_exc()
+    click.echo(f"{PROGRAM}: error: {message}", err=True)
+    return code
+
+
+def _usage_line(error: click.ClickException) -> str:
+    line = " ".join(error.format_message().split())
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{line} ('{ctx.command_path} --help' explains)" if ctx else line
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

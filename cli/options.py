@@ -1,0 +1,221 @@
+"""Options that several verbs share: how they are spelled, and how their texts become plain data.
+
+    --dim  batch=1..64 | batch=8 | seq=1.. | seq%8     what is known of a symbol; both forms may be given
+    --at   batch=2,seq=64                              a value for every symbol, i.e. one shape
+    --input NAME=SPEC                                  how to fill one graph input
+
+Parsers raise one-line errors of `onnx_symmem.errors`. The model is not known here: whether a name exists is
+for the verb to check.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from onnx_symmem.errors import DomainError, UsageError
+
+__all__ = [
+    "DimRange",
+    "at_option",
+    "dim_option",
+    "ep_option",
+    "input_option",
+    "json_option",
+    "ort_level_option",
+    "parse_assignments",
+    "parse_dims",
+    "parse_shape",
+    "parse_shapes",
+    "shapes_option",
+]
+
+_Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
+
+# Eighteen digits fit an int64, the type of every dim in ONNX.
+_DIM = re.compile(
+    r"""\s* (?P<name>[^=%]+?) \s*
+        (?: = \s* (?P<lo>[0-9]{1,18}) \s* (?P<open>\.\. \s* (?P<hi>[0-9]{1,18})? )? \s* )?
+        (?: %  \s* (?P<divisor>[0-9]{1,18}) \s* )?""",
+    re.VERBOSE,
+)
+_DIM_FORMS = "NAME=LO..HI, NAME=LO.., NAME=VALUE or NAME%K"
+_VALUE = re.compile(r"\s*(?P<name>[^=,]+?)\s*=\s*(?P<value>[0-9]{1,18})\s*")
+
+
+class DimRange(NamedTuple):
+    """What is said of one symbol: lo <= symbol <= hi (None: no upper end), and divisor divides it."""
+
+    name: str
+    lo: int
+    hi: int | None
+    divisor: int
+
+
+# ------------------------------------------------------------------------------------------------ parsers
+
+
+def parse_dims(texts: Iterable[str]) -> tuple[DimRange, ...]:
+    """Read `--dim` texts; each symbol once, in order of first mention, its range and divisor joined."""
+    ranges: dict[str, tuple[int, int | None]] = {}
+    divisors: dict[str, int] = {}
+    order: dict[str, None] = {}
+    for text in texts:
+        match = _DIM.fullmatch(text)
+        if match is None or (match["lo"] is None and match["divisor"] is None):
+            raise DomainError(f"--dim {text!r} is not understood; expected {_DIM_FORMS}")
+        name = match["name"]
+        order[name] = None
+        if match["lo"] is not None:
+            if name in ranges:
+                raise DomainError(f"--dim {text!r}: the range of {name!r} is given twice")
+            ranges[name] = _range_of(text, match)
+        if match["divisor"] is not None:
+            if name in divisors:
+                raise DomainError(f"--dim {text!r}: the divisor of {name!r} is given twice")
+            divisors[name] = int(match["divisor"])
+            if divisors[name] == 0:
+                raise DomainError(f"--dim {text!r}: the divisor must be at least 1")
+    dims = tuple(DimRange(name, *ranges.get(name, (1, None)), divisors.get(name, 1)) for name in order)
+    for dim in dims:
+        if dim.hi is not None and dim.hi // dim.divisor * dim.divisor < dim.lo:
+            raise DomainError(f"--dim: no multiple of {dim.divisor} lies in {dim.name}={dim.lo}..{dim.hi}")
+    return dims
+
+
+def _range_of(text: str, match: re.Match[str]) -> tuple[int, int | None]:
+    lo = int(match["lo"])
+    if match["open"] is None:
+        return lo, lo
+    if match["hi"] is None:
+        return lo, None
+    hi = int(match["hi"])
+    if hi < lo:
+        raise DomainError(f"--dim {text!r}: the range is upside down, {lo} is above {hi}")
+    return lo, hi
+
+
+def parse_shape(text: str) -> dict[str, int]:
+    """Read one `--at` text, `batch=2,seq=64`, into a value per symbol."""
+    shape: dict[str, int] = {}
+    for part in text.split(","):
+        match = _VALUE.fullmatch(part)
+        if match is None:
+            raise DomainError(f"--at {text!r}: {part!r} is not understood; expected NAME=VALUE, VALUE >= 0")
+        if match["name"] in shape:
+            raise DomainError(f"--at {text!r}: {match['name']!r} is given twice")
+        shape[match["name"]] = int(match["value"])
+    return shape
+
+
+def parse_shapes(texts: Iterable[str]) -> dict[str, int]:
+    """Join several `--at` texts into one shape; no symbol may be given twice."""
+    joined: dict[str, int] = {}
+    for text in texts:
+        for name, value in parse_shape(text).items():
+            if name in joined:
+                raise DomainError(f"--at {text!r}: {name!r} is given twice")
+            joined[name] = value
+    return joined
+
+
+def parse_assignments(option: str, texts: Iterable[str]) -> dict[str, str]:
+    """Read `NAME=SPEC` texts of the named option; the first `=` divides."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, divider, spec = (part.strip() for part in text.partition("="))
+        if not (name and divider and spec):
+            raise UsageError(f"{option} {text!r} is not understood; expected NAME=SPEC")
+        if name in pairs:
+            raise UsageError(f"{option} {text!r}: {name!r} is given twice")
+        pairs[name] = spec
+    return pairs
+
+
+# ------------------------------------------------------------------------------------------------ decorators
+
+
+def _parsed(parse: Callable[[tuple[str, ...]], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    def callback(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> Any:
+        return parse(value)
+
+    return callback
+
+
+def dim_option(command: _Decorated) -> _Decorated:
+    """Add `--dim`, repeatable; the verb gets `dims: tuple[DimRange, ...]`."""
+    return click.option(
+        "--dim",
+        "dims",
+        multiple=True,
+        metavar="NAME=LO..HI",
+        callback=_parsed(parse_dims),
+        help="Range of a symbolic dim: NAME=LO..HI, NAME=LO.., NAME=VALUE or NAME%K (a multiple of K); "
+        "repeatable. Default 1 and up.",
+    )(command)
+
+
+def at_option(command: _Decorated) -> _Decorated:
+    """Add `--at`, repeats joined into one shape; the verb gets `at: dict[str, int]`."""
+    return click.option(
+        "--at",
+        "at",
+        multiple=True,
+        metavar="NAME=VALUE,...",
+        callback=_parsed(parse_shapes),
+        help="The shape to look at, e.g. batch=2,seq=64; repeatable, all are joined.",
+    )(command)
+
+
+def shapes_option(command: _Decorated) -> _Decorated:
+    """Add `--at`, each a shape of its own; the verb gets `shapes: tuple[dict[str, int], ...]`."""
+    return click.option(
+        "--at",
+        "shapes",
+        multiple=True,
+        metavar="NAME=VALUE,...",
+        callback=_parsed(lambda texts: tuple(map(parse_shape, texts))),
+        help="A shape to look at, e.g. batch=2,seq=64; repeatable, one shape each.",
+    )(command)
+
+
+def ep_option(command: _Decorated) -> _Decorated:
+    """Add `--ep`; the verb gets `ep: str`."""
+    return click.option(
+        "--ep",
+        type=click.Choice(["cpu", "cuda"]),
+        default="cpu",
+        show_default=True,
+        help="Execution provider of ONNX Runtime.",
+    )(command)
+
+
+def ort_level_option(command: _Decorated) -> _Decorated:
+    """Add `--ort-level`; the verb gets `ort_level: str`."""
+    return click.option(
+        "--ort-level",
+        type=click.Choice(["none", "basic", "extended"]),
+        default="extended",
+        show_default=True,
+        help="Graph optimisations of ONNX Runtime to apply before planning.",
+    )(command)
+
+
+def json_option(command: _Decorated) -> _Decorated:
+    """Add `--json`; the verb gets `as_json: bool`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")(command)
+
+
+def input_option(command: _Decorated) -> _Decorated:
+    """Add `--input`, repeatable; the verb gets `inputs: dict[str, str]`."""
+    return click.option(
+        "--input",
+        "inputs",
+        multiple=True,
+        metavar="NAME=SPEC",
+        callback=_parsed(lambda texts: parse_assignments("--input", texts)),
+        help="How to fill a graph input; repeatable.",
+    )(command)

@@ -1,0 +1,1 @@
+"""Show results to people and pipelines: data, text, html, markdown."""

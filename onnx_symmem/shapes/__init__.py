@@ -1,0 +1,1 @@
+"""Infer an expression for every dim of every tensor of a view."""

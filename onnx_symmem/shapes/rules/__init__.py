@@ -1,0 +1,1 @@
+"""Shape rules, one file per family of ops, registered with a decorator."""

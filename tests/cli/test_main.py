@@ -1,0 +1,154 @@
+"""The command's contract: one line per error, and the exit code that belongs to it."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+
+import click
+import pytest
+from onnx_symmem.cli import main as main_module
+from onnx_symmem.cli.main import VERBS, Verb, main
+from onnx_symmem.cli.options import dim_option
+
+from onnx_symmem.errors import LimitNotMet, ModelFileError, RunFailed, UnsupportedModel
+
+Install = Callable[[Callable[[], object]], None]
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Make `onnx-symmem probe` run the given function."""
+
+    def put(body: Callable[[], object]) -> None:
+        @click.command("probe")
+        @dim_option
+        def command(dims: object) -> object:
+            return body()
+
+        module = types.ModuleType("symmem_probe")
+        module.command = command  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "symmem_probe", module)
+        monkeypatch.setitem(main_module.VERBS, "probe", Verb("symmem_probe:command", "Probe."))
+
+    return put
+
+
+def raising(error: BaseException) -> Callable[[], object]:
+    def body() -> object:
+        raise error
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (LimitNotMet("the limit is 3 bytes short"), 1),
+        (ModelFileError("m.onnx: the file is empty"), 2),
+        (UnsupportedModel("m.onnx: node 'n' (Foo) is unknown"), 3),
+        (RunFailed("m.onnx: ONNX Runtime said\n  no"), 4),
+    ],
+)
+def test_an_error_of_the_package_is_one_line_and_its_code(
+    install: Install, capsys: pytest.CaptureFixture[str], error: Exception, code: int
+) -> None:
+    install(raising(error))
+    assert main(["probe"]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == f"onnx-symmem: error: {' '.join(str(error).split())}\n"
+
+
+def test_an_unexpected_error_is_named_in_one_line(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(raising(KeyError("x")))
+    assert main(["probe"]) == 4
+    err = capsys.readouterr().err
+    assert err == "onnx-symmem: error: unexpected KeyError: 'x' (--debug shows the traceback)\n"
+
+
+@pytest.mark.parametrize("argv", [["--debug", "probe"], ["probe", "--debug"]])
+@pytest.mark.parametrize("error", [KeyError("x"), RunFailed("no")])
+def test_debug_shows_the_traceback_wherever_it_stands(
+    install: Install, capsys: pytest.CaptureFixture[str], argv: list[str], error: Exception
+) -> None:
+    install(raising(error))
+    assert main(argv) == 4
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback")
+    assert err.splitlines()[-1].startswith("onnx-symmem: error: ")
+    assert "--debug" not in err.splitlines()[-1]
+
+
+def test_debug_holds_for_options_too(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install(lambda: None)
+    assert main(["probe", "--dim", "batch=4..1", "--debug"]) == 2
+    assert capsys.readouterr().err.startswith("Traceback")
+
+
+def test_a_bad_option_text_is_one_line(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install(lambda: None)
+    assert main(["probe", "--dim", "batch=4..1"]) == 2
+    assert capsys.readouterr().err == (
+        "onnx-symmem: error: --dim 'batch=4..1': the range is upside down, 4 is above 1\n"
+    )
+
+
+@pytest.mark.parametrize("argv", [["no-such-verb"], ["--no-such-option"], ["probe", "--no-such-option"]])
+def test_wrong_usage_is_one_line_and_two(
+    install: Install, capsys: pytest.CaptureFixture[str], argv: list[str]
+) -> None:
+    install(lambda: None)
+    assert main(argv) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("onnx-symmem: error: No such ")
+    assert err.endswith("--help' explains)\n")
+    assert err.count("\n") == 1
+
+
+def test_no_arguments_show_help_and_exit_two(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "Usage: onnx-symmem" in capsys.readouterr().err
+
+
+def test_an_interrupt_is_130(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install(raising(KeyboardInterrupt()))
+    assert main(["probe"]) == 130
+    assert capsys.readouterr().err.endswith("onnx-symmem: error: interrupted\n")
+
+
+@pytest.mark.parametrize(("returned", "code"), [(None, 0), (0, 0), (1, 1), ("text", 0)])
+def test_a_verb_may_return_its_code(install: Install, returned: object, code: int) -> None:
+    install(lambda: returned)
+    assert main(["probe"]) == code
+
+
+def test_a_verb_may_exit_by_its_context(install: Install) -> None:
+    install(lambda: click.get_current_context().exit(1))
+    assert main(["probe"]) == 1
+
+
+def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert set(VERBS) == {"optimize", "run", "compare", "shapes", "report"}
+    for name, verb in VERBS.items():
+        assert f"  {name} " in out
+        assert verb.help in out
+
+
+def test_flags_reach_the_verb_from_both_sides(install: Install) -> None:
+    seen = []
+    install(lambda: seen.append(click.get_current_context().obj.verbose))
+    assert main(["-v", "probe"]) == main(["probe", "--verbose"]) == main(["probe"]) == 0
+    assert seen == [True, True, False]
+
+
+def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:
+    from onnx_symmem import __version__
+
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"onnx-symmem {__version__}\n"
