@@ -1,0 +1,67 @@
+"""Lower bound of every order's peak, for all shapes at once: buffers that no order can have dead.
+
+While node v runs, a buffer is live in every topological order if its producer must come before v (or is
+v) and one of its readers must come after v (or is v), or it is pinned. The sum of their sizes is a
+polynomial that bounds the peak of every order from below (facts/ALGORITHMS, 8.7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from onnx_symmem.expr.expression import Expr, Monomial
+from onnx_symmem.order.buffers import BufferGraph
+
+__all__ = ["necessary_bytes"]
+
+_CHUNK = 512  # buffers per matrix product; bounds memory at 512 * nodes bytes
+_EXACT = 1 << 53  # below this, sums of integers are exact in float64
+
+
+def necessary_bytes(graph: BufferGraph, sizes: Sequence[Expr]) -> tuple[Expr, ...]:
+    """Per node, and last for the end of the run: bytes live in every order, net of order-dependent sharing.
+
+    `sizes` are bytes per buffer, each non-negative on the domain. The peak of any order is at least the
+    maximum of the results at every shape.
+    """
+    monomials = sorted({m for size in sizes for m, _ in size.terms}, key=lambda m: str(Expr({m: 1})))
+    column = {m: k for k, m in enumerate(monomials)}
+    coefficients = np.zeros((len(sizes), len(monomials)), dtype=object)
+    for row, size in enumerate(sizes):
+        for mono, c in size.terms:
+            coefficients[row, column[mono]] = c
+    total = np.abs(coefficients).sum(axis=0) if len(sizes) else np.zeros(len(monomials), dtype=object)
+    exact = all(int(t) < _EXACT for t in total)
+    table = coefficients.astype(np.float64) if exact else coefficients
+    counted = [b for b, size in enumerate(sizes) if size.terms]
+    width = (graph.size + 7) // 8
+    sums = np.zeros((graph.size, len(monomials)), dtype=table.dtype)
+    for start in range(0, len(counted), _CHUNK):
+        part = counted[start : start + _CHUNK]
+        packed = b"".join(_live_set(graph, b).to_bytes(width, "little") for b in part)
+        bits = np.frombuffer(packed, dtype=np.uint8).reshape(len(part), width)
+        mask = np.unpackbits(bits, axis=1, count=graph.size, bitorder="little")
+        sums += mask.T.astype(table.dtype) @ table[part]
+    rows = [_expression(row, monomials) for row in sums]
+    for node, made, _ in graph.optional_share:
+        # In some orders the result takes its operand's place, which is counted already.
+        rows[node] = rows[node] - sizes[made]
+    end = sum((size for b, size in enumerate(sizes) if graph.pinned[b]), Expr.const(0))
+    return (*rows, end)
+
+
+def _live_set(graph: BufferGraph, buffer: int) -> int:
+    """Bit set of the nodes during which the buffer is live in every order."""
+    after_producer = graph.descendants[graph.producer[buffer]]
+    if graph.pinned[buffer]:
+        return after_producer
+    before_reader = 0
+    for reader in graph.readers[buffer]:
+        before_reader |= graph.ancestors[reader]
+    return (after_producer & before_reader) | (1 << graph.producer[buffer])
+
+
+def _expression(row: np.ndarray, monomials: Sequence[Monomial]) -> Expr:
+    return Expr({m: int(c) for m, c in zip(monomials, row, strict=True) if c})
