@@ -1,0 +1,347 @@
+"""Sessions of ONNX Runtime that run a model exactly as it was planned.
+
+The `kept` settings are the only ones under which the order of the file is the order of execution and memory
+in use is what the plan says: priority-based order, no optimisation at load, no memory pattern (it holds one
+block per input shape), no buffer reuse (it keeps freed buffers for later), an arena that grows by what is
+asked for instead of by powers of two. `shipped` are ONNX Runtime's own defaults.
+
+On the CPU the growth of the arena can only be set on an allocator registered with the process. Registering
+again replaces it for the sessions created afterwards, so every session made here gets an arena of its own,
+which is freed with the session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import os
+import re
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from onnx_symmem.errors import ModelFileError, RunFailed, UsageError
+from onnx_symmem.graph.load import LoadedModel, check_external_data
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnxruntime
+
+__all__ = [
+    "ModelSource",
+    "SessionSettings",
+    "create_session",
+    "cuda_problem",
+    "kept",
+    "label_of",
+    "reason_of",
+    "run_session",
+    "settings_document",
+    "shipped",
+]
+
+ModelSource = str | os.PathLike[str] | onnx.ModelProto | LoadedModel
+
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+LEVELS = {
+    "none": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+ORDERS = {"priority": "PRIORITY_BASED", "default": "DEFAULT"}
+ARENAS = {"same_as_requested": "kSameAsRequested", "power_of_two": "kNextPowerOfTwo"}
+
+_ENV_ALLOCATORS = "session.use_env_allocators"
+_FOLDER = "session.model_external_initializers_file_folder_path"
+_SILENT = 4  # log severity "fatal": what goes wrong arrives as an exception
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """What a session is created with; the presets are `kept` and `shipped`.
+
+    provider: cpu or cuda. optimization (at load): none, basic, extended or all. execution_order: priority
+    (the file's) or default (ONNX Runtime's depth-first order). arena: same_as_requested or power_of_two.
+    intra_op_threads: 0 for ONNX Runtime's choice. device: number of the CUDA device. config: further
+    session configuration entries. profile_prefix: where profiling files go, None for no profiling.
+    """
+
+    provider: str = "cpu"
+    optimization: str = "none"
+    execution_order: str = "priority"
+    mem_pattern: bool = False
+    mem_reuse: bool = False
+    arena: str = "same_as_requested"
+    intra_op_threads: int = 0
+    device: int = 0
+    config: tuple[tuple[str, str], ...] = ()
+    profile_prefix: str | None = None
+
+    def __post_init__(self) -> None:
+        for what, value, legal in (
+            ("provider", self.provider, PROVIDERS),
+            ("optimization", self.optimization, LEVELS),
+            ("execution order", self.execution_order, ORDERS),
+            ("arena", self.arena, ARENAS),
+        ):
+            if value not in legal:
+                raise UsageError(f"{what} '{value}' is not known; expected one of {', '.join(legal)}")
+
+    @property
+    def keeps_file(self) -> bool:
+        """Whether the nodes of the file are the nodes that run."""
+        return self.optimization == "none"
+
+    @property
+    def owns_cpu_arena(self) -> bool:
+        """Whether a CPU arena is registered for the session, its growth being no session option."""
+        return self.provider == "cpu" and self.arena == "same_as_requested"
+
+    def config_entries(self) -> dict[str, str]:
+        """All session configuration entries, the caller's last."""
+        entries: dict[str, str] = {}
+        if self.owns_cpu_arena:
+            entries[_ENV_ALLOCATORS] = "1"
+        if self.provider == "cuda" and not self.mem_pattern:
+            # Without a memory pattern weights would be cut out of the arena, which then never fits.
+            entries["session.use_device_allocator_for_initializers"] = "1"
+        entries.update(self.config)
+        return entries
+
+    def provider_options(self) -> dict[str, str]:
+        """Options of the execution provider."""
+        if self.provider == "cpu":
+            return {}
+        options = {"device_id": str(self.device), "arena_extend_strategy": ARENAS[self.arena]}
+        if self.arena == "same_as_requested":
+            # Else every If branch that runs makes a stream and library handles of its own.
+            options["use_ep_level_unified_stream"] = "1"
+        return options
+
+    def to_session_options(self) -> onnxruntime.SessionOptions:
+        """The same as an `onnxruntime.SessionOptions`."""
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[self.optimization])
+        options.execution_order = getattr(ort.ExecutionOrder, ORDERS[self.execution_order])
+        # Parallel execution would switch off aliases and in-place operators altogether.
+        options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+        options.enable_mem_pattern = self.mem_pattern
+        options.enable_mem_reuse = self.mem_reuse
+        options.intra_op_num_threads = self.intra_op_threads
+        options.log_severity_level = _SILENT
+        for key, value in self.config_entries().items():
+            options.add_session_config_entry(key, value)
+        if self.profile_prefix is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = self.profile_prefix
+        return options
+
+
+def kept(provider: str = "cpu") -> SessionSettings:
+    """Settings under which a planned file runs as planned."""
+    return SessionSettings(provider=provider)
+
+
+def shipped(provider: str = "cpu") -> SessionSettings:
+    """Settings that ONNX Runtime uses when it is told nothing."""
+    return SessionSettings(
+        provider=provider,
+        optimization="all",
+        execution_order="default",
+        mem_pattern=True,
+        mem_reuse=True,
+        arena="power_of_two",
+    )
+
+
+_register = threading.Lock()
+
+
+def create_session(
+    model: ModelSource,
+    settings: SessionSettings | None = None,
+    options: onnxruntime.SessionOptions | None = None,
+) -> onnxruntime.InferenceSession:
+    """A session on a model (path, proto or LoadedModel) under `settings` (default: `kept()`).
+
+    `options` replaces what `settings.to_session_options()` would give. Raises RunFailed where ONNX Runtime
+    refuses the model, UsageError where CUDA is asked for and not there.
+    """
+    import onnxruntime as ort
+
+    settings = settings or kept()
+    options = options or settings.to_session_options()
+    source = _source(model, options)
+    label = label_of(model)
+    if settings.provider == "cuda":
+        _need_cuda()
+    providers: list[Any] = [(PROVIDERS[settings.provider], settings.provider_options())]
+    if settings.provider == "cuda":
+        providers.append(PROVIDERS["cpu"])
+    with _register if settings.owns_cpu_arena else contextlib.nullcontext():
+        try:
+            if settings.owns_cpu_arena:
+                _register_cpu_arena()
+            session = ort.InferenceSession(source, options, providers=providers, enable_fallback=0)
+        except Exception as error:  # the exceptions of ONNX Runtime have no base class of their own
+            raise RunFailed(f"{label}: ONNX Runtime refused the model: {reason_of(error)}") from error
+    if settings.provider == "cuda" and session.get_providers()[0] != PROVIDERS["cuda"]:
+        raise UsageError(_no_cuda("ONNX Runtime could not load its CUDA provider"))
+    return session
+
+
+def run_session(
+    session: onnxruntime.InferenceSession,
+    feeds: Mapping[str, np.ndarray],
+    names: Sequence[str] | None = None,
+    label: str = "model",
+) -> list[Any]:
+    """One run; RunFailed in one line where ONNX Runtime breaks off."""
+    try:
+        return session.run(list(names) if names is not None else None, dict(feeds))
+    except Exception as error:
+        raise RunFailed(f"{label}: the run broke off: {reason_of(error)}") from error
+
+
+def label_of(model: ModelSource) -> str:
+    """How messages name a model."""
+    if isinstance(model, LoadedModel):
+        return model.label
+    if isinstance(model, onnx.ModelProto):
+        return model.graph.name or "model"
+    return os.fspath(model)
+
+
+def _source(model: ModelSource, options: onnxruntime.SessionOptions) -> str | bytes:
+    """What ONNX Runtime is given: a path, or the bytes and the folder where their weights lie."""
+    if isinstance(model, onnx.ModelProto):
+        return model.SerializeToString()
+    if isinstance(model, LoadedModel):
+        check_external_data(model)
+        if model.folder is not None:
+            options.add_session_config_entry(_FOLDER, model.folder)
+        return model.proto.SerializeToString()
+    path = Path(model)
+    if not path.is_file():
+        raise ModelFileError(f"{path}: no such file")
+    return str(path)
+
+
+def _register_cpu_arena() -> None:
+    import onnxruntime as ort
+
+    where = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    ort.create_and_register_allocator(where, ort.OrtArenaCfg({"arena_extend_strategy": 1}))
+
+
+def cuda_problem() -> str | None:
+    """Why CUDA cannot be used here, None where nothing speaks against it."""
+    import onnxruntime as ort
+
+    if PROVIDERS["cuda"] not in ort.get_available_providers():
+        return "the installed ONNX Runtime has no CUDA provider"
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return "no NVIDIA driver is installed on this machine"
+    return None
+
+
+def _need_cuda() -> None:
+    import onnxruntime as ort
+
+    problem = cuda_problem()
+    if problem is not None:
+        raise UsageError(_no_cuda(problem))
+    # Finds CUDA and cuDNN that were installed as Python packages; it prints what it misses.
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
+        ort.preload_dlls()
+
+
+def _no_cuda(problem: str) -> str:
+    return f"provider 'cuda': {problem}; choose 'cpu', or install onnxruntime-gpu and its CUDA libraries"
+
+
+_STATUS = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_PLACE = re.compile(r"(?:/|[A-Za-z]:\\)?\S+\.(?:cc|h|cpp|hpp|cu|cuh):\d+ (?:[^()]*\([^()]*\)(?: const)? )?")
+
+
+def reason_of(error: BaseException) -> str:
+    """The message of an ONNX Runtime exception in one line, without places in its source."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    text = _PLACE.sub("", _STATUS.sub("", text)).strip()
+    return text if len(text) <= 400 else text[:397] + "..."
+
+
+def settings_document(settings: SessionSettings) -> dict[str, Any]:
+    """The settings as data to be kept beside a model, for users of the C, C++ and C# APIs and of Triton.
+
+    Under `session_options` each option has its value and the call that sets it in the C API, None where
+    only Python can set it.
+    """
+    level = LEVELS[settings.optimization]
+    pattern = "EnableMemPattern" if settings.mem_pattern else "DisableMemPattern"
+    session_options = {
+        "graph_optimization_level": (level, "SetSessionGraphOptimizationLevel"),
+        "execution_mode": ("ORT_SEQUENTIAL", "SetSessionExecutionMode"),
+        "enable_mem_pattern": (settings.mem_pattern, pattern),
+        "intra_op_num_threads": (settings.intra_op_threads, "SetIntraOpNumThreads"),
+        "execution_order": (ORDERS[settings.execution_order], None),
+        "enable_mem_reuse": (settings.mem_reuse, None),
+    }
+    document: dict[str, Any] = {
+        "format": "onnx-symmem session settings",
+        "version": 1,
+        "provider": PROVIDERS[settings.provider],
+        "provider_options": settings.provider_options(),
+        "session_options": {
+            name: {"value": value, "c_api": call} for name, (value, call) in session_options.items()
+        },
+        "config_entries": settings.config_entries(),
+    }
+    if settings.owns_cpu_arena:
+        document["cpu_arena"] = {
+            "arena_extend_strategy": 1,
+            "c_api": "CreateArenaCfgV2; CreateAndRegisterAllocator on the environment, before the session",
+        }
+    python_only = [name for name, (_, call) in session_options.items() if call is None]
+    document["only_from_python"] = {
+        "options": python_only,
+        "instead": "Write the model for the default order (anchors): it then runs as planned without "
+        "execution_order. Where enable_mem_reuse stays on, freed buffers may be held for later outputs of "
+        "the same shape, and the peak can be above the prediction.",
+    }
+    document["triton"] = _triton(settings)
+    return document
+
+
+def _triton(settings: SessionSettings) -> dict[str, Any]:
+    """The part that the ONNX Runtime backend of Triton can be told in config.pbtxt."""
+    levels = {"none": 2, "basic": -1, "extended": 1}
+    parameters = {
+        "enable_mem_pattern": str(int(settings.mem_pattern)),
+        "execution_mode": "0",
+        "intra_op_thread_count": str(settings.intra_op_threads),
+    }
+    key = "session.use_device_allocator_for_initializers"
+    if key in settings.config_entries():
+        parameters[key] = settings.config_entries()[key]
+    result: dict[str, Any] = {"parameters": parameters}
+    if settings.optimization in levels:
+        result["optimization.graph.level"] = levels[settings.optimization]
+    options = {k: v for k, v in settings.provider_options().items() if k != "device_id"}
+    if options:
+        result["optimization.execution_accelerators.gpu_execution_accelerator"] = {
+            "name": "cuda",
+            "parameters": options,
+        }
+    return result
