@@ -17,7 +17,14 @@ from onnx import AttributeProto, TensorProto
 from onnx_symmem.errors import ModelFileError, UnsupportedModel, UsageError
 from onnx_symmem.graph.view import ModelView, view_model
 
-__all__ = ["LoadedModel", "check_external_data", "external_entry", "graphs_of", "load_model", "read_tensor_bytes"]
+__all__ = [
+    "LoadedModel",
+    "check_external_data",
+    "external_entry",
+    "graphs_of",
+    "load_model",
+    "read_tensor_bytes",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,7 @@ def load_model(source: Any) -> LoadedModel:
         proto = onnx.ModelProto()
         proto.CopyFrom(source)
     elif hasattr(source, "nodes") and hasattr(source, "tensors"):
-        import onnx_graphsurgeon as gs  # noqa: PLC0415  slow to import, seldom needed
+        import onnx_graphsurgeon as gs
 
         proto = gs.export_onnx(source)
     else:
@@ -150,14 +157,18 @@ def check_external_data(model: LoadedModel) -> None:
         if location not in sizes:
             file = Path(model.folder, location)
             if not file.resolve().is_relative_to(Path(model.folder).resolve()):
-                raise ModelFileError(f"{model.label}: external data '{location}' links outside the model's folder")
+                raise ModelFileError(
+                    f"{model.label}: external data '{location}' links outside the model's folder"
+                )
             sizes[location] = file.stat().st_size if file.is_file() else -1
         if sizes[location] < 0:
-            raise ModelFileError(f"{model.label}: external data '{location}' of tensor '{tensor.name}' is missing")
+            raise ModelFileError(
+                f"{model.label}: external data '{location}' of tensor '{tensor.name}' is missing"
+            )
         if offset + (length or 0) > sizes[location]:
             raise ModelFileError(
-                f"{model.label}: external data '{location}' is truncated: tensor '{tensor.name}' ends at byte "
-                f"{offset + (length or 0)}, the file has {sizes[location]}"
+                f"{model.label}: external data '{location}' is truncated: tensor '{tensor.name}' ends at "
+                f"byte {offset + (length or 0)}, the file has {sizes[location]}"
             )
 
 

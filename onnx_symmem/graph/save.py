@@ -86,7 +86,7 @@ class StagedModel:
         for staged in (self._data, self.path):
             if staged.exists():
                 target = self.out.parent / staged.name
-                os.replace(staged, target)
+                staged.replace(target)
                 written.append(target)
         self._discard()
         return tuple(written)

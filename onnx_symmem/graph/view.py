@@ -152,7 +152,8 @@ def declared_dims(type_proto: onnx.TypeProto) -> DeclaredDims | None:
     if not tensor.HasField("shape"):
         return None
     return tuple(
-        d.dim_value if d.WhichOneof("value") == "dim_value" else (d.dim_param or None) for d in tensor.shape.dim
+        d.dim_value if d.WhichOneof("value") == "dim_value" else (d.dim_param or None)
+        for d in tensor.shape.dim
     )
 
 

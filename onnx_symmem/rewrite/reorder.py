@@ -18,7 +18,9 @@ def reorder_nodes(model: onnx.ModelProto, order: Sequence[int]) -> onnx.ModelPro
     off, where Shape and Size already stand as early as they can (facts in `memory.execution_order`).
     """
     if sorted(order) != list(range(len(model.graph.node))):
-        raise UsageError(f"order has {len(order)} entries; expected a permutation of {len(model.graph.node)} nodes")
+        raise UsageError(
+            f"order has {len(order)} entries; expected a permutation of {len(model.graph.node)} nodes"
+        )
     result = onnx.ModelProto()
     result.CopyFrom(model)
     del result.graph.node[:]

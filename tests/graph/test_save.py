@@ -1,0 +1,81 @@
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onnx_symmem.errors import ModelFileError, UsageError
+from onnx_symmem.graph.load import load_model
+from onnx_symmem.graph.save import StagedModel
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A model in `in/` with two external tensors (one shared range) and the arrays they hold."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    arrays = {"w": np.arange(64, dtype=np.float32), "v": np.arange(64, 96, dtype=np.float32)}
+    nodes = [
+        helper.make_node("Add", ["x", "w"], ["t"]),
+        helper.make_node("Concat", ["t", "v"], ["y"], axis=0),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [64])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [96])
+    graph = helper.make_graph(
+        nodes, "g", [x], [y], [numpy_helper.from_array(a, n) for n, a in arrays.items()]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    path = folder / "m.onnx"
+    onnx.save_model(model, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    return load_model(path), arrays
+
+
+def test_weights_travel_with_the_model(tmp_path, source):
+    model, arrays = source
+    out = tmp_path / "out" / "small.onnx"
+    out.parent.mkdir()
+    with StagedModel(model.proto, out, model.folder) as staged:
+        assert not out.exists()
+        assert onnx.load(staged.path).graph.node
+        written = staged.commit()
+    assert [p.name for p in written] == ["small.onnx.data", "small.onnx"]
+    assert sorted(p.name for p in out.parent.iterdir()) == ["small.onnx", "small.onnx.data"]
+    loaded = onnx.load(out)
+    for tensor in loaded.graph.initializer:
+        np.testing.assert_array_equal(numpy_helper.to_array(tensor), arrays[tensor.name])
+    onnx.checker.check_model(str(out))
+
+
+def test_nothing_is_left_without_commit(tmp_path, source):
+    model, _ = source
+    out = tmp_path / "out.onnx"
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(RuntimeError), StagedModel(model.proto, out, model.folder):
+        raise RuntimeError
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_truncated_weights_leave_nothing(tmp_path, source):
+    model, _ = source
+    data = tmp_path / "in" / "w.bin"
+    data.write_bytes(data.read_bytes()[:-8])
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ModelFileError, match="truncated"):
+        StagedModel(model.proto, tmp_path / "out.onnx", model.folder)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_the_source_may_be_overwritten(source):
+    model, arrays = source
+    with StagedModel(model.proto, model.path, model.folder) as staged:
+        staged.commit()
+    loaded = onnx.load(model.path)
+    np.testing.assert_array_equal(numpy_helper.to_array(loaded.graph.initializer[0]), arrays["w"])
+
+
+@pytest.mark.parametrize(
+    ("target", "words"), [("no/such/folder/m.onnx", "does not exist"), ("in", "is a folder")]
+)
+def test_a_target_that_cannot_be_written(tmp_path, source, target, words):
+    model, _ = source
+    with pytest.raises(UsageError, match=words):
+        StagedModel(model.proto, tmp_path / target, model.folder)

@@ -1,0 +1,57 @@
+"""Small buffer graphs for the order tests, and their exact optimum by enumeration."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from onnx_symmem.order.buffers import BufferGraph
+
+
+def random_graph(seed: int, nodes: int) -> tuple[BufferGraph, list[int]]:
+    """A connected-looking DAG with one to two buffers per node, and bytes per buffer."""
+    rng = np.random.default_rng(seed)
+    producer, readers = [], []
+    for node in range(nodes):
+        for _ in range(int(rng.integers(1, 3))):
+            later = range(node + 1, nodes)
+            readers.append(tuple(k for k in later if rng.random() < 1.5 / (1 + len(later))))
+            producer.append(node)
+    pinned = tuple(not r or bool(rng.random() < 0.05) for r in readers)
+    before: list[set[int]] = [set() for _ in range(nodes)]
+    for made_by, nodes_reading in zip(producer, readers, strict=True):
+        for reader in nodes_reading:
+            before[reader].add(made_by)
+    predecessors = tuple(tuple(sorted(b)) for b in before)
+    after: list[list[int]] = [[] for _ in range(nodes)]
+    for node, deps in enumerate(predecessors):
+        for dep in deps:
+            after[dep].append(node)
+    graph = BufferGraph(predecessors, tuple(map(tuple, after)), tuple(producer), tuple(readers), pinned, ())
+    return graph, [int(b) for b in rng.integers(0, 50, len(producer))]
+
+
+def peak(graph: BufferGraph, sizes: Sequence[int], order: Sequence[int]) -> int:
+    """Peak in bytes of an order: outputs are allocated while all inputs are alive."""
+    left = [len(r) for r in graph.readers]
+    live = most = 0
+    for node in order:
+        live += sum(sizes[b] for b in graph.makes[node])
+        most = max(most, live)
+        for buffer in graph.reads[node]:
+            left[buffer] -= 1
+            if not left[buffer] and not graph.pinned[buffer]:
+                live -= sizes[buffer]
+    return most
+
+
+def all_orders(graph: BufferGraph) -> Iterator[tuple[int, ...]]:
+    """Every topological order."""
+
+    def extend(order: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        if len(order) == graph.size:
+            yield order
+        for node in range(graph.size):
+            if node not in order and all(p in order for p in graph.predecessors[node]):
+                yield from extend((*order, node))
+
+    yield from extend(())
