@@ -1,0 +1,158 @@
+"""Bytes of every value, and the dims that ONNX Runtime compares when it looks for an equal buffer.
+
+Bytes are exact: elements times element size, rounded up once per tensor for types below one byte.
+What has no size that shapes determine (strings, sequences, optionals) and what has unknown dims is
+None; the profile lists such values by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from onnx import TensorProto
+
+from onnx_symmem.expr.expression import ONE, Expr, ceildiv
+from onnx_symmem.graph.view import OUTER, GraphView
+
+if TYPE_CHECKING:
+    from onnx_symmem.shapes.table import GraphShapes
+
+__all__ = [
+    "DimKeys",
+    "SizeKey",
+    "ValueSizes",
+    "element_bits",
+    "from_declared",
+    "from_written",
+    "tensor_bytes",
+    "value_sizes",
+]
+
+SizeKey = tuple[int, tuple[int | str, ...]]
+"""(bytes of one element in ONNX Runtime, dims): equal keys are equal sizes to its planner."""
+
+_TYPES_BY_BITS = {
+    2: "UINT2 INT2",
+    4: "UINT4 INT4 FLOAT4E2M1",
+    8: "UINT8 INT8 BOOL FLOAT8E4M3FN FLOAT8E4M3FNUZ FLOAT8E5M2 FLOAT8E5M2FNUZ FLOAT8E8M0",
+    16: "UINT16 INT16 FLOAT16 BFLOAT16",
+    32: "FLOAT INT32 UINT32",
+    64: "INT64 UINT64 DOUBLE COMPLEX64",
+    128: "COMPLEX128",
+}
+_TYPES = dict(TensorProto.DataType.items())
+# Names an older onnx does not know yet are left out: its models cannot use them.
+_BITS = {_TYPES[n]: bits for bits, names in _TYPES_BY_BITS.items() for n in names.split() if n in _TYPES}
+
+
+def element_bits(elem_type: int) -> int | None:
+    """Bits of one element of a TensorProto data type, None for strings and undefined types."""
+    return _BITS.get(elem_type)
+
+
+def tensor_bytes(dims: Iterable[Expr | int], elem_type: int) -> Expr | None:
+    """Bytes of a tensor; None where the type has no fixed element size."""
+    bits = element_bits(elem_type)
+    if bits is None:
+        return None
+    count = ONE
+    for dim in dims:
+        count = count * dim
+    return count * (bits // 8) if bits >= 8 else ceildiv(count, 8 // bits)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSizes:
+    """Bytes per value of one graph and of its subgraphs; None where they are not known.
+
+    `why` holds the reason for every None.
+    """
+
+    bytes: tuple[Expr | None, ...]
+    why: Mapping[int, str]
+    subgraphs: Mapping[tuple[int, str], ValueSizes]
+
+
+@dataclass(frozen=True, slots=True)
+class DimKeys:
+    """What ONNX Runtime compares per value of one graph and of its subgraphs; None equals nothing."""
+
+    values: tuple[SizeKey | None, ...]
+    subgraphs: Mapping[tuple[int, str], DimKeys]
+
+
+def value_sizes(shapes: GraphShapes, rounding: int = 1) -> ValueSizes:
+    """Bytes per value; `rounding` rounds every tensor up to a multiple, as an allocator may do."""
+    return ValueSizes(
+        *_sizes(shapes.view, shapes.dims, shapes.elem_types, rounding),
+        MappingProxyType({at: value_sizes(sub, rounding) for at, sub in shapes.subgraphs.items()}),
+    )
+
+
+def _sizes(
+    view: GraphView, dims: Sequence[tuple[Expr, ...] | None], elem_types: Sequence[int], rounding: int
+) -> tuple[tuple[Expr | None, ...], Mapping[int, str]]:
+    sizes: list[Expr | None] = []
+    why: dict[int, str] = {}
+    known: dict[tuple[int, tuple[Expr, ...]], Expr | None] = {}
+    for value in view.values:
+        shape, elem_type = dims[value.index], elem_types[value.index]
+        size = None
+        if value.type is not None and value.type.WhichOneof("value") not in ("tensor_type", None):
+            why[value.index] = f"{value.type.WhichOneof('value')} is not modelled"
+        elif elem_type == TensorProto.STRING:
+            why[value.index] = "strings are not modelled"
+        elif shape is None or not elem_type:
+            why[value.index] = "its rank is unknown" if shape is None else "its element type is unknown"
+        else:
+            at = (elem_type, shape)
+            if at not in known:
+                known[at] = _rounded(tensor_bytes(shape, elem_type), rounding)
+            size = known[at]
+            if size is None:
+                why[value.index] = f"element type {elem_type} is not modelled"
+        sizes.append(size)
+    return tuple(sizes), MappingProxyType(why)
+
+
+def _rounded(size: Expr | None, multiple: int) -> Expr | None:
+    return size if size is None or multiple == 1 else ceildiv(size, multiple) * multiple
+
+
+def _key(elem_type: int, dims: Sequence[int | str | None] | None) -> SizeKey | None:
+    bits = element_bits(elem_type)
+    if bits is None or dims is None:
+        return None
+    written = tuple(d for d in dims if d is not None and d != "")
+    return (max(bits // 8, 1), written) if len(written) == len(dims) else None
+
+
+def from_declared(view: GraphView) -> DimKeys:
+    """Keys of a model as it is: the dims its value_info, inputs and outputs declare."""
+    return DimKeys(
+        tuple(None if v.kind == OUTER else _key(v.elem_type, v.dims) for v in view.values),
+        MappingProxyType(
+            {(n.index, name): from_declared(sub) for n in view.nodes for name, sub in n.subgraphs.items()}
+        ),
+    )
+
+
+def from_written(shapes: GraphShapes) -> DimKeys:
+    """Keys of a model into which all inferred dims are written: constants, and printed expressions."""
+    texts: dict[Expr, int | str] = {}
+    keys: list[SizeKey | None] = []
+    for dims, elem_type in zip(shapes.dims, shapes.elem_types, strict=True):
+        if dims is None:
+            keys.append(None)
+            continue
+        for dim in dims:
+            if dim not in texts:
+                value = dim.as_int()
+                texts[dim] = str(dim) if value is None else value
+        keys.append(_key(elem_type, [texts[d] for d in dims]))
+    return DimKeys(
+        tuple(keys), MappingProxyType({at: from_written(sub) for at, sub in shapes.subgraphs.items()})
+    )
