@@ -253,8 +253,8 @@ def _prepare(
     for read in reads:
         for value in read:
             uses[value] += 1
-    read_at_all = {v for node in view.nodes for v in node.reads()}
-    reusable = frozenset(v for v, k in enumerate(keys.values) if k is not None and k[1] and v in read_at_all)
+    takers = {v for node in view.nodes for v in node.reads()} - outputs
+    reusable = frozenset(v for v, k in enumerate(keys.values) if k is not None and k[1] and v in takers)
     static = frozenset(v for v in view.outputs if _is_static(keys.values[v]))
     return PlanInput(
         view, options, tuple(base), tuple(uses), reads, tuple(fixed), tuple(may), makes, key, reusable,
