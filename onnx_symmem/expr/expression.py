@@ -67,6 +67,10 @@ class Atom:
             and self.args == other.args
         )
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Rebuilt, not copied: the stored hash holds within one process only.
+        return Atom, (self.kind, self.name, self.args)
+
     def __repr__(self) -> str:
         return f"Atom({self.text()})"
 
@@ -343,6 +347,9 @@ class Expr:
             return self.as_int() == other
         return isinstance(other, Expr) and self._hash == other._hash and self.terms == other.terms
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return Expr, (dict(self.terms),)
+
     def __repr__(self) -> str:
         return f"Expr({self})"
 
@@ -529,7 +536,7 @@ def scaled_floor(value: Expr | int, scale: float) -> Expr:
     inverse = np.float32(1) / single if single > 0 else np.float32(0)
     if inverse == np.floor(inverse) and inverse > 0 and int(inverse) & (int(inverse) - 1) == 0:
         return value // int(inverse)
-    return Expr.of(Atom(SCALED_FLOOR, repr(float(single)), (value,)))
+    return Expr.of(Atom(SCALED_FLOOR, str(single), (value,)))
 
 
 _SMALL: dict[int, Expr] = {}

@@ -1,0 +1,452 @@
+"""The set of legal shapes: ranges, divisibility, equalities and inequalities of symbols.
+
+Equalities are kept solved: each eliminated symbol is an expression of free symbols only, so applying
+them is one substitution and cannot loop. What an eliminated symbol's own range says about the free
+ones becomes an inequality. A symbol that is not named ranges over 1, 2, 3, ...; nothing is guessed
+to be equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import gcd, lcm
+from types import MappingProxyType
+from typing import Any
+
+from onnx_symmem.errors import DomainError
+from onnx_symmem.expr.expression import (
+    FLOORDIV,
+    MAX,
+    MIN,
+    SYMBOL,
+    ZERO,
+    Atom,
+    Expr,
+    Monomial,
+    maximum,
+    minimum,
+    rebuild,
+)
+from onnx_symmem.expr.interval import Interval, Intervals
+
+__all__ = ["Domain", "SymbolRange"]
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolRange:
+    """Values lo..hi that are multiples of `divisor`; hi None is no limit. The ends are made multiples."""
+
+    lo: int = 1
+    hi: int | None = None
+    divisor: int = 1
+
+    def __post_init__(self) -> None:
+        d = self.divisor
+        if d < 1:
+            raise DomainError(f"divisor {d}: expected 1 or more")
+        lo, hi = -(-self.lo // d) * d, None if self.hi is None else self.hi // d * d
+        if hi is not None and hi < lo:
+            of = f" that are multiples of {d}" if d > 1 else ""
+            raise DomainError(f"no sizes in {self.lo}..{self.hi}{of}: the range is empty")
+        object.__setattr__(self, "lo", lo)
+        object.__setattr__(self, "hi", hi)
+
+    def __contains__(self, value: int) -> bool:
+        return value >= self.lo and (self.hi is None or value <= self.hi) and value % self.divisor == 0
+
+    def __str__(self) -> str:
+        """`1..inf`, `8..512 step 8`."""
+        step = f" step {self.divisor}" if self.divisor > 1 else ""
+        return f"{self.lo}..{'inf' if self.hi is None else self.hi}{step}"
+
+    def meet(self, lo: int | None, hi: int | None) -> SymbolRange:
+        """The part between lo and hi."""
+        low = self.lo if lo is None else max(lo, self.lo)
+        if hi is None or self.hi is None:
+            return SymbolRange(low, self.hi if hi is None else hi, self.divisor)
+        return SymbolRange(low, min(hi, self.hi), self.divisor)
+
+
+_ANY = SymbolRange()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Domain:
+    """An immutable set of shapes {symbol: size}; equal and hashed by content.
+
+    `ranges` are as declared, eliminated symbols included; `equalities` map eliminated symbols to
+    expressions of free ones; every one of `inequalities` is >= 0 at legal shapes.
+    """
+
+    ranges: Mapping[str, SymbolRange] = field(default_factory=dict)
+    equalities: Mapping[str, Expr] = field(default_factory=dict)
+    inequalities: tuple[Expr, ...] = ()
+    _free: dict[str, SymbolRange] = field(init=False, repr=False)
+    _facts: tuple[Expr, ...] = field(init=False, repr=False)
+    _intervals: Intervals = field(init=False, repr=False)
+    _memo: dict[Any, Any] = field(init=False, repr=False)
+    _hash: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        solver = _Solver(dict(self.ranges), list(self.inequalities))
+        for name in sorted(self.equalities):
+            solver.equate(Expr.symbol(name), self.equalities[name], name)
+        self._finish(solver)
+
+    def _finish(self, solver: _Solver) -> None:
+        put = object.__setattr__
+        equalities = {name: solver.solved[name] for name in sorted(solver.solved)}
+        ranges = {name: solver.ranges[name] for name in sorted(solver.ranges)}
+        put(self, "equalities", MappingProxyType(equalities))
+        put(self, "ranges", MappingProxyType(ranges))
+        put(self, "inequalities", solver.settled_inequalities())
+        put(self, "_hash", hash((tuple(ranges.items()), tuple(equalities.items()), self.inequalities)))
+        put(self, "_memo", {})
+        put(self, "_free", {name: r for name, r in ranges.items() if name not in equalities})
+        put(self, "_intervals", Intervals(self._free_interval))
+        put(self, "_facts", self._implied_facts())
+
+    def _implied_facts(self) -> tuple[Expr, ...]:
+        """Inequalities over the free symbols that their own ranges do not imply; tightens the ranges."""
+        facts = list(self.inequalities)
+        for name, expr in self.equalities.items():
+            declared = self.ranges.get(name, _ANY)
+            facts.append(expr - declared.lo)
+            if declared.hi is not None:
+                facts.append(declared.hi - expr)
+            if declared.divisor > 1:
+                facts.append(-(expr % declared.divisor))
+        changed = True
+        while changed:
+            changed = False
+            for fact in facts:
+                if self._tighten(fact):
+                    changed = True
+                    object.__setattr__(self, "_intervals", Intervals(self._free_interval))
+        left: dict[Expr, None] = {}
+        for fact in facts:
+            low, high = self._intervals.of(fact)
+            if high is not None and high < 0:
+                raise DomainError(f"no shape is legal: {fact} >= 0 never holds")
+            if low is None or low < 0:
+                left[fact] = None
+        return tuple(left)
+
+    def _tighten(self, fact: Expr) -> bool:
+        """Move the range of the only symbol of a linear fact c*x + k >= 0; whether it moved."""
+        stem = fact - (constant := fact.constant_term())
+        if len(stem.terms) != 1:
+            return False
+        ((mono, c),) = stem.terms
+        if len(mono) != 1 or mono[0][1] != 1 or mono[0][0].kind != SYMBOL:
+            return False
+        name = mono[0][0].name
+        old = self._free.get(name, _ANY)
+        try:
+            new = old.meet(-(constant // c), None) if c > 0 else old.meet(None, constant // -c)
+        except DomainError as error:
+            raise DomainError(f"no shape is legal: {name} in {old} and {fact} >= 0") from error
+        self._free[name] = new
+        return new != old
+
+    def _free_interval(self, name: str) -> Interval:
+        found = self._free.get(name, _ANY)
+        return found.lo, found.hi
+
+    # -- identity ----------------------------------------------------------------------------------
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Domain)
+            and self._hash == other._hash
+            and self.ranges == other.ranges
+            and self.equalities == other.equalities
+            and self.inequalities == other.inequalities
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Domain, (dict(self.ranges), dict(self.equalities), self.inequalities)
+
+    # -- smaller domains ---------------------------------------------------------------------------
+    def with_ranges(self, ranges: Mapping[str, SymbolRange]) -> Domain:
+        """The domain with the ranges of the named symbols replaced."""
+        return Domain({**self.ranges, **ranges}, self.equalities, self.inequalities)
+
+    def with_equality(self, name: str, expr: Expr | int) -> Domain:
+        """The domain where the symbol `name` equals `expr`; the symbol is eliminated if it can be."""
+        return self._with(Expr.symbol(name), Expr.lift(expr), name)
+
+    def with_equal(self, left: Expr | int, right: Expr | int) -> Domain:
+        """The domain where both sides are equal; solved for a symbol where one can be eliminated."""
+        return self._with(Expr.lift(left), Expr.lift(right), None)
+
+    def _with(self, left: Expr, right: Expr, prefer: str | None) -> Domain:
+        solver = _Solver(dict(self.ranges), list(self.inequalities), dict(self.equalities))
+        solver.equate(left, right, prefer)
+        return Domain(solver.ranges, solver.solved, tuple(solver.inequalities))
+
+    def with_inequality(self, expr: Expr | int) -> Domain:
+        """The domain where also `expr >= 0`."""
+        return Domain(self.ranges, self.equalities, (*self.inequalities, Expr.lift(expr)))
+
+    # -- symbols and facts -------------------------------------------------------------------------
+    def range_of(self, name: str) -> SymbolRange:
+        """The range of a symbol, as far as all facts about it are understood."""
+        expr = self.equalities.get(name)
+        if expr is None:
+            return self._free.get(name, _ANY)
+        return self.ranges.get(name, _ANY).meet(*self._intervals.of(expr))
+
+    def symbols(self) -> tuple[str, ...]:
+        """All symbols that the domain says something about, sorted."""
+        names = {*self.ranges, *self.equalities, *self._free}
+        for expr in (*self.equalities.values(), *self.inequalities):
+            names |= expr.symbols()
+        return tuple(sorted(names))
+
+    def facts(self) -> tuple[Expr, ...]:
+        """Expressions of free symbols that are >= 0 at legal shapes and not implied by the ranges."""
+        return self._facts
+
+    def solved(self, expr: Expr | int) -> Expr:
+        """The expression with eliminated symbols replaced."""
+        return Expr.lift(expr).substitute(self.equalities)
+
+    # -- quick answers about expressions -----------------------------------------------------------
+    def bounds(self, expr: Expr | int) -> Interval:
+        """An interval (low, high) with every value of `expr`; None is no bound. See interval.py."""
+        return self._intervals.of(self.solved(expr))
+
+    def nonneg(self, expr: Expr | int) -> bool:
+        """True only if `expr >= 0` at every legal shape; False is `no quick proof`."""
+        expr = self.solved(expr)
+        low = self._intervals.of(expr)[0]
+        if low is not None and low >= 0:
+            return True
+        for fact in self._facts:
+            if not fact.symbols() & expr.symbols():
+                continue
+            low = self._intervals.of(expr - fact)[0]
+            if low is not None and low >= 0:
+                return True
+            ratio = expr.exact_quotient(fact)
+            if ratio is not None and (low := self._intervals.of(ratio)[0]) is not None and low >= 0:
+                return True
+        return False
+
+    def simplify(self, expr: Expr | int) -> Expr:
+        """An equal expression, where max, min and floor divisions are resolved as far as they are decided."""
+        expr = self.solved(expr)
+        if all(atom.kind == SYMBOL for mono, _ in expr.terms for atom, _ in mono):
+            return expr
+        memo: dict[Expr, Expr] = self._memo.setdefault("simplify", {})
+        found = memo.get(expr)
+        if found is None:
+            found = self._whole_multiples(expr.map_atoms(self._simplified_atom))
+            memo[expr] = memo[found] = found
+        return found
+
+    def _simplified_atom(self, atom: Atom) -> Expr:
+        if atom.kind == SYMBOL:
+            return Expr.of(atom)
+        args = tuple(self.simplify(a) for a in atom.args)
+        if atom.kind in (MAX, MIN):
+            kept = self._undominated(args, 1 if atom.kind == MAX else -1)
+            return maximum(*kept) if atom.kind == MAX else minimum(*kept)
+        expr = rebuild(atom, args)
+        if atom.kind == FLOORDIV and (divisor := args[1].as_int()) is not None and expr.as_atom() is not None:
+            expr = self._divided(args[0], divisor)
+        low, high = self._intervals.of(expr)
+        return Expr.const(low) if low is not None and low == high else expr
+
+    def _undominated(self, operands: tuple[Expr, ...], sign: int) -> list[Expr]:
+        kept: list[Expr] = []
+        for operand in operands:
+            if any(self.nonneg((k - operand) * sign) for k in kept):
+                continue
+            kept = [k for k in kept if not self.nonneg((operand - k) * sign)]
+            kept.append(operand)
+        return kept
+
+    def _divided(self, top: Expr, divisor: int) -> Expr:
+        """top // divisor, where terms that divisibility makes multiples of the divisor are divided alone."""
+        whole, rest = ZERO, ZERO
+        for mono, c in top.terms:
+            need = divisor // gcd(divisor, c)
+            for atom, power in mono:
+                if atom.kind == SYMBOL and self.range_of(atom.name).divisor % need == 0:
+                    others = tuple((a, p) for a, p in mono if a != atom)
+                    others_expr = Expr({others: c * need // divisor}) * Expr.of(atom) ** (power - 1)
+                    whole = whole + others_expr * (Expr.of(atom) // need)
+                    break
+            else:
+                rest = rest + Expr({mono: c})
+        return whole + rest // divisor
+
+    def _whole_multiples(self, expr: Expr) -> Expr:
+        """d * (s // d) is s where the symbol s is a multiple of d."""
+        if all(atom.kind != FLOORDIV for atom in expr.atoms()):
+            return expr
+        total = ZERO
+        for mono, c in expr.terms:
+            term, left = Expr.const(1), c
+            for atom, power in mono:
+                divisor = self._divides_symbol(atom)
+                for _ in range(power):
+                    if divisor and left % divisor == 0:
+                        left //= divisor
+                        term = term * atom.args[0]
+                    else:
+                        term = term * Expr.of(atom)
+            total = total + term * left
+        return total
+
+    def _divides_symbol(self, atom: Atom) -> int:
+        if atom.kind == FLOORDIV and (divisor := atom.args[1].as_int()) is not None:
+            top = atom.args[0].as_atom()
+            if top is not None and top.kind == SYMBOL and self.range_of(top.name).divisor % divisor == 0:
+                return divisor
+        return 0
+
+    # -- shapes ------------------------------------------------------------------------------------
+    def completed(self, shape: Mapping[str, int]) -> dict[str, int]:
+        """The shape with the eliminated symbols whose free symbols it gives."""
+        given = shape.keys()
+        extra = {
+            n: e.evaluate(shape)
+            for n, e in self.equalities.items()
+            if n not in given and e.symbols() <= given
+        }
+        return {**shape, **extra}
+
+    def contains(self, shape: Mapping[str, int]) -> bool:
+        """Whether the shape breaks no fact about the symbols it gives."""
+        return self._breach(shape) is None
+
+    def check(self, shape: Mapping[str, int]) -> None:
+        """Raise DomainError naming the symbol and the fact that a shape breaks."""
+        breach = self._breach(shape)
+        if breach is not None:
+            raise DomainError(breach)
+
+    def _breach(self, shape: Mapping[str, int]) -> str | None:
+        for name in sorted(shape):
+            allowed = self.ranges.get(name, _ANY)
+            if shape[name] not in allowed:
+                return f"{name} = {shape[name]}: expected a size in {allowed}"
+        shape = self.completed(shape)
+        for name, expr in self.equalities.items():
+            if name in shape and expr.symbols() <= shape.keys():
+                wanted = expr.evaluate(shape)
+                if shape[name] != wanted:
+                    return f"{name} = {shape[name]}: expected {wanted}, since {name} = {expr}"
+                if wanted not in self.ranges.get(name, _ANY):
+                    return f"{name} = {expr} = {wanted}: expected a size in {self.ranges.get(name, _ANY)}"
+        for fact in self.inequalities:
+            if fact.symbols() <= shape.keys() and fact.evaluate(shape) < 0:
+                return f"{fact} = {fact.evaluate(shape)}: expected 0 or more"
+        return None
+
+    def samples(self, k: int = 64, seed: int = 0, symbols: Iterable[str] = ()) -> tuple[dict[str, int], ...]:
+        """Up to `k` legal shapes over the domain's symbols and `symbols`; see samples.py."""
+        from onnx_symmem.expr.samples import draw
+
+        key = ("samples", k, seed, tuple(sorted(set(symbols))))
+        found: tuple[dict[str, int], ...] | None = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = draw(self, k, seed, key[3])
+        return found
+
+
+class _Solver:
+    """Equations over symbols, brought to the form `eliminated symbol = expression of free symbols`."""
+
+    def __init__(
+        self, ranges: dict[str, SymbolRange], inequalities: list[Expr], solved: dict[str, Expr] | None = None
+    ) -> None:
+        self.ranges = ranges
+        self.inequalities = inequalities
+        self.solved: dict[str, Expr] = {} if solved is None else solved
+
+    def equate(self, left: Expr, right: Expr, prefer: str | None) -> None:
+        """Add left == right; `prefer` is the symbol to eliminate if that is possible."""
+        difference = _primitive((left - right).substitute(self.solved))
+        if not difference.terms:
+            return
+        if difference.is_const:
+            raise DomainError(f"{left} = {right}: contradicts what is known of their symbols")
+        difference = self._without_common_factor(difference)
+        if not self._eliminate(difference, prefer):
+            self.inequalities += [difference, -difference]
+
+    def _eliminate(self, difference: Expr, prefer: str | None) -> bool:
+        """Solve difference == 0 for a symbol that occurs once, linearly, with a constant factor."""
+        counts: dict[str, int] = {}
+        for mono, _ in difference.terms:
+            for atom, _ in mono:
+                for name in atom.symbols():
+                    counts[name] = counts.get(name, 0) + 1
+        candidates: list[tuple[bool, bool, int, str, Expr]] = []
+        for mono, c in difference.terms:
+            if len(mono) != 1 or mono[0][1] != 1 or mono[0][0].kind != SYMBOL:
+                continue
+            name = mono[0][0].name
+            if counts[name] == 1:
+                rest = Expr({m: (-k if c > 0 else k) for m, k in difference.terms if m != mono})
+                # A sum of positive terms keeps the eliminated symbol positive without a further fact.
+                mixed = any(k < 0 for m, k in rest.terms)
+                candidates.append((name != prefer, mixed, abs(c), name, rest))
+        if not candidates:
+            return False
+        _, _, factor, name, rest = min(candidates, key=lambda item: item[:4])
+        if factor > 1:
+            rest = self._divisible(rest, factor)
+        self.solved = {n: e.substitute({name: rest}) for n, e in self.solved.items()}
+        self.solved[name] = rest
+        return True
+
+    def _divisible(self, expr: Expr, factor: int) -> Expr:
+        """expr // factor, recording that nothing is left over."""
+        if len(expr.terms) == 1:
+            mono, c = expr.terms[0]
+            if len(mono) == 1 and mono[0][1] == 1 and mono[0][0].kind == SYMBOL:
+                name, need = mono[0][0].name, factor // gcd(factor, c)
+                old = self.ranges.get(name, _ANY)
+                self.ranges[name] = SymbolRange(old.lo, old.hi, lcm(old.divisor, need))
+                return expr // factor
+        self.inequalities.append(-(expr % factor))
+        return expr // factor
+
+    def _without_common_factor(self, difference: Expr) -> Expr:
+        """Cancel symbols that divide every term and are never 0."""
+        common: dict[Atom, int] = dict(difference.terms[0][0])
+        for mono, _ in difference.terms[1:]:
+            powers = dict(mono)
+            common = {a: min(p, powers[a]) for a, p in common.items() if a in powers}
+        positive: Monomial = tuple(
+            (a, p) for a, p in common.items() if a.kind == SYMBOL and self.ranges.get(a.name, _ANY).lo > 0
+        )
+        if not positive:
+            return difference
+        return difference.exact_quotient(Expr({positive: 1})) or difference
+
+    def settled_inequalities(self) -> tuple[Expr, ...]:
+        """The inequalities over free symbols, without repetition and without what always holds."""
+        settled: dict[Expr, None] = {}
+        for inequality in self.inequalities:
+            expr = _primitive(inequality.substitute(self.solved))
+            value = expr.as_int()
+            if value is None:
+                settled[expr] = None
+            elif value < 0:
+                raise DomainError(f"no shape is legal: {inequality} >= 0 never holds")
+        return tuple(sorted(settled, key=Expr.sort_key))
+
+
+def _primitive(expr: Expr) -> Expr:
+    """The expression divided by the common factor of its coefficients; the sign at legal shapes stays."""
+    common = gcd(*(c for _, c in expr.terms))
+    return Expr({m: c // common for m, c in expr.terms}) if common > 1 else expr
