@@ -24,13 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
+import onnx.helper
 
 from onnx_symmem.errors import ModelFileError, RunFailed, UsageError
 from onnx_symmem.graph.load import LoadedModel, check_external_data
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnxruntime
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "SessionSettings",
     "create_session",
     "cuda_problem",
+    "feeds_of",
     "kept",
     "label_of",
     "reason_of",
@@ -201,15 +203,53 @@ def create_session(
 
 def run_session(
     session: onnxruntime.InferenceSession,
-    feeds: Mapping[str, np.ndarray],
+    feeds: Mapping[str, Any],
     names: Sequence[str] | None = None,
     label: str = "model",
 ) -> list[Any]:
-    """One run; RunFailed in one line where ONNX Runtime breaks off."""
+    """One run; RunFailed in one line where ONNX Runtime breaks off.
+
+    `feeds` are arrays or what `feeds_of` made of them. Arrays that come back share memory with the session's
+    arena; drop them before the next run where memory matters.
+    """
+    wanted = list(names) if names is not None else [o.name for o in session.get_outputs()]
+    types = {o.name: o.type for o in session.get_outputs()}
     try:
-        return session.run(list(names) if names is not None else None, dict(feeds))
+        texts = any(isinstance(f, np.ndarray) and f.dtype.kind in "OUS" for f in feeds.values())
+        if not texts and all(types.get(name, "").startswith("tensor(") for name in wanted):
+            return [_array(value) for value in session.run_with_ort_values(wanted, feeds_of(feeds))]
+        return session.run(wanted, dict(feeds))
     except Exception as error:
         raise RunFailed(f"{label}: the run broke off: {reason_of(error)}") from error
+
+
+def feeds_of(feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs as ONNX Runtime takes them; also types that numpy has not (bfloat16, 8-bit floats)."""
+    import onnxruntime as ort
+
+    values: dict[str, Any] = {}
+    for name, array in feeds.items():
+        if isinstance(array, ort.OrtValue) or array.dtype.kind in "OUS":
+            values[name] = array  # strings have no other form
+        elif array.dtype.kind == "V" or array.dtype.name in ("bfloat16", *_SMALL_FLOATS):
+            kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+            bits = np.ascontiguousarray(array).view(np.uint16 if array.itemsize == 2 else np.uint8)
+            values[name] = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, kind)
+        else:
+            values[name] = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+    return values
+
+
+_SMALL_FLOATS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
+
+
+def _array(value: onnxruntime.OrtValue) -> np.ndarray:
+    if value.data_type() != "tensor(bfloat16)":
+        return value.numpy()
+    # numpy knows no bfloat16: its bits are read where they lie.
+    raw = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes()) if value.data_ptr() else b""
+    kind = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
+    return np.frombuffer(raw, kind).reshape(value.shape())
 
 
 def label_of(model: ModelSource) -> str:

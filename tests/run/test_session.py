@@ -161,3 +161,33 @@ def test_settings_document_tells_what_only_python_can_set():
     assert "cpu_arena" not in document
     assert settings_document(kept())["cpu_arena"]["arena_extend_strategy"] == 1
     assert "optimization.graph.level" not in settings_document(shipped())["triton"]
+
+
+def identity(kind, sequence=False) -> onnx.ModelProto:
+    x = helper.make_tensor_value_info("x", kind, ["n"])
+    if sequence:
+        y = helper.make_tensor_sequence_value_info("y", kind, None)
+        node = helper.make_node("SequenceConstruct", ["x", "x"], ["y"])
+    else:
+        y = helper.make_tensor_value_info("y", kind, ["n"])
+        node = helper.make_node("Identity", ["x"], ["y"])
+    graph = helper.make_graph([node], "g", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.BFLOAT16, TensorProto.FLOAT16, TensorProto.FLOAT8E4M3FN])
+@pytest.mark.parametrize("count", [0, 3])
+def test_narrow_floats_go_in_and_come_out(kind, count):
+    x = np.arange(count).astype(helper.tensor_dtype_to_np_dtype(kind))
+    (y,) = run_session(create_session(identity(kind)), {"x": x})
+    assert y.tobytes() == x.tobytes()
+    assert y.shape == (count,)
+
+
+def test_strings_and_sequences():
+    words = np.array(["a", "bc"], dtype=object)
+    (y,) = run_session(create_session(identity(TensorProto.STRING)), {"x": words})
+    assert list(y) == ["a", "bc"]
+    x = np.ones(2, np.float32)
+    (pair,) = run_session(create_session(identity(TensorProto.FLOAT, sequence=True)), {"x": x})
+    assert [list(a) for a in pair] == [[1, 1], [1, 1]]
