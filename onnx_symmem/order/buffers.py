@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["BufferGraph"]
+from onnx_symmem.graph.view import NODE
+from onnx_symmem.memory.plan import PlanInput
+
+__all__ = ["BufferGraph", "buffer_graph"]
+
+_BIT_SET_NODES = 30_000  # above, ancestor sets (n*n/8 bytes) cost more than they tell
 
 
 @dataclass(frozen=True)
@@ -17,7 +22,8 @@ class BufferGraph:
     that no order can prevent). `pinned[b]`: the buffer stays until the run ends (graph outputs, results
     that nobody reads). `optional_share` holds (node, buffer made, buffer that it may overwrite) for
     in-place results that depend on the order: the schedulers count both buffers, bounds must not.
-    Sizes are not part of the structure: every scheduler takes them in bytes, one per buffer.
+    Sizes are not part of the structure: every scheduler takes them in bytes, one per buffer. `values[b]`
+    is the graph value whose size is the buffer's.
     """
 
     predecessors: tuple[tuple[int, ...], ...]
@@ -26,6 +32,7 @@ class BufferGraph:
     readers: tuple[tuple[int, ...], ...]
     pinned: tuple[bool, ...]
     optional_share: tuple[tuple[int, int, int], ...]
+    values: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -52,37 +59,96 @@ class BufferGraph:
     @cached_property
     def topological(self) -> tuple[int, ...]:
         """One topological order: Kahn's, first in first out, ties by index."""
-        waiting = [len(p) for p in self.predecessors]
-        order = [node for node, count in enumerate(waiting) if not count]
-        for node in order:
-            for after in self.successors[node]:
-                waiting[after] -= 1
-                if not waiting[after]:
-                    order.append(after)
-        return tuple(order)
+        return _topological(self.predecessors, self.successors)
 
     @cached_property
     def ancestors(self) -> tuple[int, ...]:
         """Per node: bit set (Python int) of the node itself and everything it depends on."""
-        sets = [0] * self.size
-        for node in self.topological:
-            bits = 1 << node
-            for before in self.predecessors[node]:
-                bits |= sets[before]
-            sets[node] = bits
-        return tuple(sets)
+        return _reach(self.topological, self.predecessors)
 
     @cached_property
     def descendants(self) -> tuple[int, ...]:
         """Per node: bit set (Python int) of the node itself and everything that depends on it."""
-        sets = [0] * self.size
-        for node in reversed(self.topological):
-            bits = 1 << node
-            for after in self.successors[node]:
-                bits |= sets[after]
-            sets[node] = bits
-        return tuple(sets)
+        return _reach(self.topological[::-1], self.successors)
 
     def allocation(self, sizes: Sequence[int]) -> list[int]:
         """Bytes each node allocates."""
         return [sum(sizes[b] for b in made) for made in self.makes]
+
+
+def _topological(
+    predecessors: Sequence[Sequence[int]], successors: Sequence[Sequence[int]]
+) -> tuple[int, ...]:
+    waiting = [len(p) for p in predecessors]
+    order = [node for node, count in enumerate(waiting) if not count]
+    for node in order:
+        for after in successors[node]:
+            waiting[after] -= 1
+            if not waiting[after]:
+                order.append(after)
+    return tuple(order)
+
+
+def _reach(order: Sequence[int], neighbours: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Per node: bit set of itself and all nodes reached over `neighbours`, which `order` lists first."""
+    sets = [0] * len(order)
+    for node in order:
+        bits = 1 << node
+        for other in neighbours[node]:
+            bits |= sets[other]
+        sets[node] = bits
+    return tuple(sets)
+
+
+def buffer_graph(prepared: PlanInput) -> BufferGraph:
+    """The scheduling view of a graph under ONNX Runtime's sharing rules.
+
+    An in-place result joins its operand's buffer where that happens in every order: all other readers of
+    the buffer run before the node in any case. Where a reader must run after it, it never happens; what is
+    left depends on the order and is listed in `optional_share`.
+    """
+    view = prepared.view
+    before, after = view.predecessors, view.successors
+    ancestors: tuple[int, ...] | None = None
+    if len(view.nodes) <= _BIT_SET_NODES and any(prepared.may):
+        ancestors = _reach(_topological(before, after), before)
+    owner = list(range(len(view.values)))  # base -> base that owns its buffer
+    made = [v.kind == NODE for v in view.values]
+    readers: dict[int, set[int]] = {}
+    count: dict[tuple[int, int], int] = {}
+    for node, reads in enumerate(prepared.reads):
+        for value in reads:
+            readers.setdefault(value, set()).add(node)
+            count[value, node] = count.get((value, node), 0) + 1
+    optional: list[tuple[int, int, int]] = []
+    for node in _topological(before, after):
+        for value, sources in prepared.may[node]:
+            for source in sources:
+                root = owner[source]
+                if not made[root] or root in prepared.outputs or count.get((source, node), 0) != 1:
+                    continue
+                others = readers.get(root, set()) - {node}
+                if all(ancestors is not None and ancestors[node] >> r & 1 for r in others):
+                    owner[value] = root
+                    readers.setdefault(root, set()).update(readers.get(value, ()))
+                    break
+                if not any(ancestors is not None and ancestors[r] >> node & 1 for r in others):
+                    optional.append((node, value, root))
+                    break
+    buffers: dict[int, int] = {}
+    producers: list[int] = []
+    for node in view.nodes:
+        for value in (*prepared.fixed[node.index], *(v for v, _ in prepared.may[node.index])):
+            if owner[value] == value:
+                buffers[value] = len(producers)
+                producers.append(node.index)
+    read_by = tuple(tuple(sorted(readers.get(value, ()))) for value in buffers)
+    return BufferGraph(
+        before,
+        after,
+        tuple(producers),
+        read_by,
+        tuple(value in prepared.outputs or not nodes for value, nodes in zip(buffers, read_by, strict=True)),
+        tuple((node, buffers[value], buffers[root]) for node, value, root in optional if root in buffers),
+        tuple(buffers),
+    )

@@ -1,0 +1,41 @@
+import numpy as np
+import pytest
+
+from onnx_symmem.order.heuristics import depth_first
+from onnx_symmem.order.window import WindowLimits, improve_order, live_bytes
+from tests.order.graphs import all_orders, peak, random_graph
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_live_bytes_agree_with_a_step_by_step_count(seed):
+    graph, sizes = random_graph(seed, 30)
+    order = depth_first(graph, sizes)
+    table = np.array([sizes, [3 * s for s in sizes]], dtype=np.float64).T
+    live = live_bytes(graph, table, order)
+    assert live[:, 0].max() == peak(graph, sizes, order)
+    np.testing.assert_array_equal(live[:, 1], 3 * live[:, 0])
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_a_window_over_the_whole_graph_finds_the_optimum(seed):
+    graph, sizes = random_graph(seed, 8)
+    start = next(all_orders(graph))
+    table = np.array([sizes], dtype=np.float64).T
+    found = improve_order(
+        graph, table, start, np.array([1.0]), WindowLimits(windows=40, width=8, states=10_000)
+    )
+    assert peak(graph, sizes, found) == min(peak(graph, sizes, order) for order in all_orders(graph))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_result_is_an_order_and_never_worse_by_the_worst_ratio(seed):
+    graph, sizes = random_graph(seed, 60)
+    rng = np.random.default_rng(seed)
+    table = np.array([sizes, rng.integers(0, 90, len(sizes))], dtype=np.float64).T
+    start = tuple(range(graph.size))
+    reference = live_bytes(graph, table, start).max(axis=0)
+    found = improve_order(graph, table, start, reference, WindowLimits(windows=30, width=12, states=60))
+    assert sorted(found) == list(range(graph.size))
+    position = {node: k for k, node in enumerate(found)}
+    assert all(position[p] < position[n] for n in range(graph.size) for p in graph.predecessors[n])
+    assert (live_bytes(graph, table, found).max(axis=0) / reference).max() <= 1.0
