@@ -6,6 +6,7 @@ the number and the seed only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from onnx_symmem.expr.expression import SYMBOL, Expr
 if TYPE_CHECKING:
     from onnx_symmem.expr.domain import Domain
 
-__all__ = ["draw"]
+__all__ = ["draw", "legal_near"]
 
 _FAR = (1 << 13, 1 << 20)  # stand-ins for `no upper limit`: a usual large size, and one out of reach
 _TRIES = 24  # random attempts per wanted sample
@@ -43,6 +44,12 @@ def draw(domain: Domain, k: int, seed: int, symbols: tuple[str, ...]) -> tuple[d
             break
         offer({name: _log_uniform(domain, name, rng) for name in names})
     return tuple(list(found.values())[:k])
+
+
+def legal_near(domain: Domain, wanted: Mapping[str, int]) -> dict[str, int] | None:
+    """A legal shape near the wanted sizes of all free symbols, completed; None where none was found."""
+    names = sorted(n for n in wanted if n not in domain.equalities)
+    return _legal(domain, {n: wanted[n] for n in names}, _limits(domain, names))
 
 
 def _ends(domain: Domain, name: str) -> tuple[int, ...]:

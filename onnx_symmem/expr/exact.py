@@ -1,0 +1,91 @@
+"""Exact integer arithmetic on numpy arrays: int64 where nothing can overflow, Python integers elsewhere.
+
+Every function decides from the largest magnitudes of its operands. Matrix products run in float64
+while all partial sums stay below 2**53, where float64 is exact, then in int64, then in float64 by
+limbs of few bits that are joined as Python integers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["IntArray", "absolute", "add", "as_integers", "matmul", "multiply", "power"]
+
+IntArray = npt.NDArray[Any]  # dtype int64 or object (Python integers)
+
+_INT64 = 1 << 62  # one bit of slack
+_FLOAT64 = 1 << 53
+
+
+def as_integers(values: Any) -> IntArray:
+    """An int64 array where all values fit, else an object array of Python integers."""
+    array = np.asarray(values, dtype=object)
+    if absolute(array) < _INT64:
+        return array.astype(np.int64)
+    return array
+
+
+def absolute(a: IntArray) -> int:
+    """The largest magnitude, 0 if empty."""
+    if a.size == 0:
+        return 0
+    return max(int(a.max()), -int(a.min()))
+
+
+def add(a: IntArray, b: IntArray) -> IntArray:
+    """a + b, elementwise with broadcasting."""
+    if a.dtype == object or b.dtype == object or absolute(a) + absolute(b) >= _INT64:
+        return _object(a) + _object(b)
+    return a + b
+
+
+def multiply(a: IntArray, b: IntArray) -> IntArray:
+    """a * b, elementwise with broadcasting."""
+    if a.dtype == object or b.dtype == object or absolute(a) * absolute(b) >= _INT64:
+        return _object(a) * _object(b)
+    return a * b
+
+
+def power(a: IntArray, exponent: int) -> IntArray:
+    """a ** exponent, elementwise; exponent >= 0."""
+    result: IntArray = np.ones_like(a)
+    for _ in range(exponent):
+        result = multiply(result, a)
+    return result
+
+
+def matmul(a: IntArray, b: IntArray) -> IntArray:
+    """a @ b for two matrices."""
+    inner, largest_a, largest_b = a.shape[1], absolute(a), absolute(b)
+    bound = max(inner, 1) * largest_a * largest_b
+    if bound >= _FLOAT64 and min(largest_a, largest_b) > 0:
+        # Column-wise magnitudes are a tighter bound where few columns are large.
+        bound = sum(absolute(a[:, j]) * absolute(b[j]) for j in range(inner))
+    if bound < _FLOAT64:
+        return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
+    if bound < _INT64:
+        return a.astype(np.int64) @ b.astype(np.int64)
+    bits = (52 - inner.bit_length()) // 2
+    total: IntArray = np.zeros((a.shape[0], b.shape[1]), dtype=object)
+    right = _limbs(b, bits)
+    for i, left in enumerate(_limbs(a, bits)):
+        for j, other in enumerate(right):
+            total += (left @ other).astype(np.int64).astype(object) * (1 << bits * (i + j))
+    return total
+
+
+def _limbs(a: IntArray, bits: int) -> list[npt.NDArray[np.float64]]:
+    """Float arrays l_i below 2**bits in magnitude with a == sum(l_i * 2**(bits*i))."""
+    rest, limbs, mask = a.copy(), [], (1 << bits) - 1
+    while absolute(rest) > mask:
+        limbs.append((rest & mask).astype(np.float64))
+        rest >>= bits
+    limbs.append(rest.astype(np.float64))
+    return limbs
+
+
+def _object(a: IntArray) -> IntArray:
+    return a if a.dtype == object else a.astype(object)
