@@ -4,7 +4,8 @@ Two traversals exist. DEFAULT is a depth-first search from the leaves against th
 stands last in the file is visited first, and at each node the producer that stands last in the file.
 PRIORITY_BASED takes, among the nodes that are ready, Shape and Size before the rest, then the one that
 stands first in the file; so a sorted file without Shape and Size runs exactly as written. Both apply to
-the graph that is left after loading: nodes that ONNX Runtime adds at load stand behind the file's.
+the graph that is left after loading: Constant nodes have become initializers (here they come first and
+cost nothing), and nodes that ONNX Runtime adds at load stand behind the file's.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["OrderRule", "check_order", "default_order", "priority_order"]
 
 OrderRule = Callable[[GraphView], tuple[int, ...]]
 
-_HOISTED = frozenset(("Shape", "Size"))
+_RANK = {"Constant": 0, "Shape": 1, "Size": 1}
 
 
 def default_order(view: GraphView, file_order: Sequence[int] | None = None) -> tuple[int, ...]:
@@ -30,11 +31,13 @@ def default_order(view: GraphView, file_order: Sequence[int] | None = None) -> t
     place = _places(view, file_order)
     before, after = view.predecessors, view.successors
     nodes = range(len(place)) if file_order is None else file_order
+    done = [node for node in nodes if view.nodes[node].op == "Constant"]
     stack = [node for node in nodes if not after[node]]
     if file_order is not None:
         before = tuple(tuple(sorted(p, key=place.__getitem__)) if len(p) > 1 else p for p in before)
     seen = bytearray(len(place))
-    done: list[int] = []
+    for node in done:
+        seen[node] = 1
     while stack:
         node = stack.pop()
         if node < 0:
@@ -56,8 +59,8 @@ def priority_order(view: GraphView, file_order: Sequence[int] | None = None) -> 
     place = _places(view, file_order)
     count = len(place)
     nodes = range(count) if file_order is None else file_order
-    # One integer per node: hoisted ops first, then the place in the file.
-    key = [place[n.index] if n.op in _HOISTED else place[n.index] + count for n in view.nodes]
+    # One integer per node: its rank, then its place in the file.
+    key = [place[n.index] + count * _RANK.get(n.op, 2) for n in view.nodes]
     waiting = [len(p) for p in view.predecessors]
     ready = [key[node] for node in range(count) if not waiting[node]]
     heapq.heapify(ready)

@@ -10,7 +10,8 @@ The rules, in the order ONNX Runtime's planner tries them for each output of eac
 5. Otherwise memory is allocated.
 
 A buffer is freed right after the last node that reads any value in it, subgraphs' reads included; a
-value that nobody reads is kept until the run (or the branch) ends.
+value that nobody reads is kept until the run (or the branch) ends. A Constant node is an initializer by
+the time ONNX Runtime plans.
 
 All that does not depend on the order is computed once, in `PlanInput`; planning one order is a single
 pass, fit for the inner loop of a search.
@@ -138,10 +139,14 @@ class PlanInput:
         return Plan(self, tuple(order), tuple(allocations), tuple(map(tuple, releases)), tuple(root))
 
     @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """Per value: its kind in the view, initializer for what Constant nodes make."""
+        return _kinds(self.view)
+
+    @cached_property
     def outputs(self) -> frozenset[int]:
         """Values that are outputs of the graph and made by its nodes."""
-        values = self.view.values
-        return frozenset(v for v in self.view.outputs if values[v].kind == NODE)
+        return frozenset(v for v in self.view.outputs if self.kinds[v] == NODE)
 
 
 @dataclass(frozen=True)
@@ -176,11 +181,10 @@ class Plan:
     @cached_property
     def kind(self) -> tuple[str, ...]:
         """Per value: input, initializer, outer, output, alloc, or share."""
+        outputs = self.source.outputs
         return tuple(
-            v.kind
-            if v.kind != NODE
-            else (OUTPUT if v.index in self.source.outputs else ALLOC if owner == v.index else SHARE)
-            for v, owner in zip(self.view.values, self.root, strict=True)
+            kind if kind != NODE else OUTPUT if value in outputs else ALLOC if owner == value else SHARE
+            for value, (kind, owner) in enumerate(zip(self.source.kinds, self.root, strict=True))
         )
 
 
@@ -208,11 +212,11 @@ def plan(
 def _prepare(
     view: GraphView, keys: DimKeys, options: PlanOptions, subgraph_order: OrderRule, parent: Node | None
 ) -> PlanInput:
-    values = view.values
-    outputs = {v for v in view.outputs if values[v].kind == NODE}
+    kinds = _kinds(view)
+    outputs = {v for v in view.outputs if kinds[v] == NODE}
     numbers: dict[SizeKey, int] = {}
     key = tuple(-1 if k is None else numbers.setdefault(k, len(numbers)) for k in keys.values)
-    base = list(range(len(values)))
+    base = list(range(len(kinds)))
     fixed: list[tuple[int, ...]] = []
     may: list[tuple[tuple[int, tuple[int, ...]], ...]] = []
     for node in view.nodes:
@@ -220,7 +224,7 @@ def _prepare(
         always: list[int] = []
         maybe: list[tuple[int, tuple[int, ...]]] = []
         for position, value in enumerate(node.outputs):
-            if value < 0:
+            if value < 0 or kinds[value] != NODE:
                 continue
             if value in outputs:
                 # A Loop's body hands a value that it only passes on without a copy.
@@ -246,10 +250,7 @@ def _prepare(
         may.append(tuple(maybe))
     reads = tuple(tuple(base[v] for v in node.reads()) for node in view.nodes)
     makes = tuple(tuple(base[v] for v in node.outputs if v >= 0) for node in view.nodes)
-    uses = [0] * len(values)
-    for v in values:
-        if v.kind != NODE or v.index in outputs:
-            uses[v.index] = 1
+    uses = [int(kind != NODE or value in outputs) for value, kind in enumerate(kinds)]
     for read in reads:
         for value in read:
             uses[value] += 1
@@ -260,6 +261,11 @@ def _prepare(
         view, options, tuple(base), tuple(uses), reads, tuple(fixed), tuple(may), makes, key, reusable,
         static, MappingProxyType(_subplans(view, keys, options, subgraph_order)),
     )  # fmt: skip
+
+
+def _kinds(view: GraphView) -> tuple[str, ...]:
+    made = (view.nodes[v.producer].op if v.kind == NODE else "" for v in view.values)
+    return tuple(INITIALIZER if op == "Constant" else v.kind for v, op in zip(view.values, made, strict=True))
 
 
 def _given(node: Node, pairs: Iterable[tuple[int, int]], position: int) -> Iterator[int]:

@@ -24,7 +24,7 @@ import numpy as np
 from onnx_symmem.expr.exact import IntArray, absolute
 from onnx_symmem.expr.expression import ZERO, Expr
 from onnx_symmem.expr.matrix import PolyMatrix
-from onnx_symmem.graph.view import INITIALIZER, GraphView, Node
+from onnx_symmem.graph.view import INITIALIZER, Node
 from onnx_symmem.memory.plan import OUTPUT, Plan
 from onnx_symmem.memory.sizes import ValueSizes
 
@@ -131,7 +131,7 @@ def profile(plan: Plan, sizes: ValueSizes) -> MemoryProfile:
     rows, slots, signs = (np.array(column, dtype=np.int64) for column in recorder.events())
     table = PolyMatrix.from_exprs([ZERO if s.bytes is None else s.bytes for s in recorder.slots])
     outputs = np.array([s.scope == OUTPUT for s in recorder.slots], dtype=bool)[slots]
-    inputs, weights, missing = _outside(plan.view, sizes)
+    inputs, weights, missing = _outside(plan, sizes)
     return MemoryProfile(
         plan,
         tuple(recorder.moments),
@@ -162,30 +162,30 @@ def _running(
     return picked
 
 
-def _outside(view: GraphView, sizes: ValueSizes) -> tuple[Expr, Expr, tuple[NotCounted, ...]]:
+def _outside(plan: Plan, sizes: ValueSizes) -> tuple[Expr, Expr, tuple[NotCounted, ...]]:
     """Sums of graph inputs and of weights (subgraphs' included), and what of them has no size."""
     missing: list[NotCounted] = []
 
-    def total(graph: GraphView, inner: ValueSizes, wanted: Iterable[int]) -> Expr:
+    def total(plan: Plan, inner: ValueSizes, wanted: Iterable[int]) -> Expr:
         times: dict[Expr, int] = {}
         for value in wanted:
             size = inner.bytes[value]
             if size is None:
-                missing.append(NotCounted(graph.values[value].name, inner.why.get(value, _NO_SIZE)))
+                missing.append(NotCounted(plan.view.values[value].name, inner.why.get(value, _NO_SIZE)))
             else:
                 times[size] = times.get(size, 0) + 1
         return sum((size * k for size, k in times.items()), ZERO)
 
-    def weights(graph: GraphView, inner: ValueSizes) -> Expr:
-        own = [v.index for v in graph.values if v.kind == INITIALIZER or v.index in graph.initializers]
-        result = total(graph, inner, own)
-        for node in graph.nodes:
-            for name, sub in node.subgraphs.items():
-                result = result + weights(sub, inner.subgraphs[node.index, name])
+    def weights(plan: Plan, inner: ValueSizes) -> Expr:
+        own = plan.view.initializers
+        kinds = enumerate(plan.source.kinds)
+        result = total(plan, inner, (v for v, kind in kinds if kind == INITIALIZER or v in own))
+        for at, sub in plan.subplans.items():
+            result = result + weights(sub, inner.subgraphs[at])
         return result
 
-    inputs = total(view, sizes, (v for v in view.inputs if v not in view.initializers))
-    return inputs, weights(view, sizes), tuple(missing)
+    inputs = total(plan, sizes, (v for v in plan.view.inputs if v not in plan.view.initializers))
+    return inputs, weights(plan, sizes), tuple(missing)
 
 
 @dataclass(frozen=True, slots=True)
