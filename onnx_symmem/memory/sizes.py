@@ -3,19 +3,27 @@
 Bytes are exact: elements times element size, rounded up once per tensor for types below one byte.
 What has no size that shapes determine (strings, sequences, optionals) and what has unknown dims is
 None; the profile lists such values by name.
+
+ONNX Runtime compares dims as constants or as texts. At load it merges what a file declares with
+its own inference: a constant it infers replaces a text, a declared text replaces an inferred one, an
+undeclared dim is filled in, and two different constants make the dim unknown. A file with all inferred
+dims written is compared by what is written, as long as every dim that is a constant is written as one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import onnx
+import onnx.shape_inference
 from onnx import TensorProto
 
 from onnx_symmem.expr.expression import ONE, Expr, ceildiv
-from onnx_symmem.graph.view import OUTER, GraphView
+from onnx_symmem.graph.load import graphs_of
+from onnx_symmem.graph.view import OUTER, GraphView, view_model
 
 if TYPE_CHECKING:
     from onnx_symmem.shapes.table import GraphShapes
@@ -26,6 +34,7 @@ __all__ = [
     "ValueSizes",
     "element_bits",
     "from_declared",
+    "from_model",
     "from_written",
     "tensor_bytes",
     "value_sizes",
@@ -131,13 +140,38 @@ def _key(elem_type: int, dims: Sequence[int | str | None] | None) -> SizeKey | N
 
 
 def from_declared(view: GraphView) -> DimKeys:
-    """Keys of a model as it is: the dims its value_info, inputs and outputs declare."""
+    """Keys by the dims that inputs, outputs and value_info declare; exact where they declare all."""
     return DimKeys(
         tuple(None if v.kind == OUTER else _key(v.elem_type, v.dims) for v in view.values),
         MappingProxyType(
             {(n.index, name): from_declared(sub) for n in view.nodes for name, sub in n.subgraphs.items()}
         ),
     )
+
+
+def from_model(model: onnx.ModelProto) -> DimKeys:
+    """Keys of a model as it is: declared dims, and what inference op by op adds to them.
+
+    Index for index those of the model's view. Dims behind operators that onnx does not know stay
+    unknown, where ONNX Runtime may know them.
+    """
+    texts = {d.dim_param for t in _types(model.graph) for d in t.shape.dim}
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model)
+    except (onnx.shape_inference.InferenceError, ValueError):
+        return from_declared(view_model(model).graph)
+    for tensor in _types(inferred.graph):
+        for dim in tensor.shape.dim:
+            # onnx names dims it does not know; ONNX Runtime leaves them unknown.
+            if dim.dim_param not in texts:
+                dim.ClearField("dim_param")
+    return from_declared(view_model(inferred).graph)
+
+
+def _types(graph: onnx.GraphProto) -> Iterator[onnx.TypeProto.Tensor]:
+    for sub in graphs_of(graph):
+        for infos in (sub.input, sub.output, sub.value_info):
+            yield from (info.type.tensor_type for info in infos if info.type.HasField("tensor_type"))
 
 
 def from_written(shapes: GraphShapes) -> DimKeys:

@@ -1,5 +1,6 @@
 from types import SimpleNamespace
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -7,8 +8,15 @@ from onnx import TensorProto, helper
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.text import parse
 from onnx_symmem.graph.view import view_model
-from onnx_symmem.memory.sizes import element_bits, from_declared, from_written, tensor_bytes, value_sizes
-from tests.memory.runtime import BOOL, FLOAT, INT64, info, model, number
+from onnx_symmem.memory.sizes import (
+    element_bits,
+    from_declared,
+    from_model,
+    from_written,
+    tensor_bytes,
+    value_sizes,
+)
+from tests.memory.runtime import BOOL, FLOAT, INT64, info, measured, model, number
 
 N = Expr.symbol("N")
 
@@ -96,3 +104,43 @@ def test_sizes_round_up_on_request():
     sizes = value_sizes(shapes(view, dims, (FLOAT, FLOAT, 0, 0)), rounding=256)
     assert sizes.bytes[0] == parse("256*((N + 63)//64)")
     assert sizes.bytes[1] == 256
+
+
+def test_keys_of_a_model_as_it_is_include_what_inference_adds():
+    nodes = [
+        helper.make_node("Concat", ["x", "x"], ["a"], axis=0),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Concat", ["b", "x"], ["c"], axis=1),
+        helper.make_node("Neg", ["c"], ["y"]),
+    ]
+    proto = model(nodes, [info("x", [1, "N"])], [info("y", None)], (), [info("b", ["rows", "M"])])
+    keys = from_model(proto)
+    assert dict(zip((v.name for v in view_model(proto).graph.values), keys.values, strict=True)) == {
+        "x": (4, (1, "N")), "a": (4, (2, "N")), "b": (4, (2, "M")), "c": None, "y": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "in_place"),
+    [
+        (["rows", "M"], ["rows", "M"], True),  # texts stand for themselves
+        ([2, "N"], [2, "M"], False),
+        (["rows", "N"], ["other", "N"], True),  # both are the constant 2 that inference finds
+        ([None, None], [None, None], True),
+        (["rows", "M"], [None, None], True),  # what is not declared is filled in
+        ([3, "N"], [3, "N"], False),  # a wrong constant makes the dim unknown
+    ],
+)
+def test_how_onnx_runtime_merges_declared_and_inferred_dims(a, b, in_place):
+    nodes = [
+        helper.make_node("Concat", ["x", "x"], ["a"], axis=0, name="a"),
+        helper.make_node("Relu", ["a"], ["b"], name="b"),
+        helper.make_node("Size", ["b"], ["n"], name="n"),
+    ]
+    proto = model(nodes, [info("x", [1, "N"])], [info("n", [], INT64)], (), [info("a", a), info("b", b)])
+    found = measured(proto, {"x": np.ones((1, 5), np.float32)})
+    assert (found["a"] == found["b"]) is in_place
+    keys = from_model(proto)
+    named = {v.name: keys.values[v.index] for v in view_model(proto).graph.values}
+    if a[0] != 3:
+        assert (named["a"] == named["b"]) is in_place
