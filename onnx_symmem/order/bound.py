@@ -11,10 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnx_symmem.expr.expression import Expr, Monomial
-from onnx_symmem.order.buffers import BufferGraph
+from onnx_symmem.expr.expression import ZERO, Expr, Monomial
+from onnx_symmem.memory.plan import PlanInput
+from onnx_symmem.memory.sizes import ValueSizes
+from onnx_symmem.order.buffers import BIT_SET_NODES, BufferGraph, buffer_graph
 
-__all__ = ["necessary_bytes"]
+__all__ = ["lower_bound", "necessary_bytes"]
 
 _CHUNK = 512  # buffers per matrix product; bounds memory at 512 * nodes bytes
 _EXACT = 1 << 53  # below this, sums of integers are exact in float64
@@ -48,8 +50,22 @@ def necessary_bytes(graph: BufferGraph, sizes: Sequence[Expr]) -> tuple[Expr, ..
     for node, made, _ in graph.optional_share:
         # In some orders the result takes its operand's place, which is counted already.
         rows[node] = rows[node] - sizes[made]
-    end = sum((size for b, size in enumerate(sizes) if graph.pinned[b]), Expr.const(0))
+    end = sum((size for b, size in enumerate(sizes) if graph.pinned[b]), ZERO)
     return (*rows, end)
+
+
+def lower_bound(prepared: PlanInput, sizes: ValueSizes) -> tuple[Expr, ...]:
+    """Polynomials in bytes whose maximum no order of the graph can be below, at any shape.
+
+    Values whose size is unknown, and what runs inside subgraphs, count as nothing.
+    """
+    graph = buffer_graph(prepared)
+    if graph.size > BIT_SET_NODES:
+        # Without ancestor sets only what must be there at the end, and each node's own results, is known.
+        known = [sizes.bytes[v] or ZERO for v in graph.values]
+        own = (sum((known[b] for b in made), ZERO) for made in graph.makes)
+        return tuple(dict.fromkeys((*own, sum((s for b, s in enumerate(known) if graph.pinned[b]), ZERO))))
+    return tuple(dict.fromkeys(necessary_bytes(graph, [sizes.bytes[v] or ZERO for v in graph.values])))
 
 
 def _live_set(graph: BufferGraph, buffer: int) -> int:

@@ -9,9 +9,9 @@ from functools import cached_property
 from onnx_symmem.graph.view import NODE
 from onnx_symmem.memory.plan import PlanInput
 
-__all__ = ["BufferGraph", "buffer_graph"]
+__all__ = ["BIT_SET_NODES", "BufferGraph", "buffer_graph"]
 
-_BIT_SET_NODES = 30_000  # above, ancestor sets (n*n/8 bytes) cost more than they tell
+BIT_SET_NODES = 30_000  # above, ancestor sets (n*n/8 bytes) cost more than they tell
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def buffer_graph(prepared: PlanInput) -> BufferGraph:
     view = prepared.view
     before, after = view.predecessors, view.successors
     ancestors: tuple[int, ...] | None = None
-    if len(view.nodes) <= _BIT_SET_NODES and any(prepared.may):
+    if len(view.nodes) <= BIT_SET_NODES and any(prepared.may):
         ancestors = _reach(_topological(before, after), before)
     owner = list(range(len(view.values)))  # base -> base that owns its buffer
     made = [v.kind == NODE for v in view.values]

@@ -1,0 +1,114 @@
+"""The public Python functions. Models are given as a path, an `onnx.ModelProto`, or a `gs.Graph`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from onnx_symmem.graph.load import load_model
+from onnx_symmem.memory.execution_order import default_order, priority_order
+from onnx_symmem.memory.plan import PlanOptions, prepare
+from onnx_symmem.memory.profile import MemoryProfile, profile
+from onnx_symmem.memory.sizes import from_declared, value_sizes
+from onnx_symmem.order.candidates import SearchLimits
+from onnx_symmem.report.optimization import optimization_figures
+from onnx_symmem.report.results import Optimization
+from onnx_symmem.run.inputs import Fill
+from onnx_symmem.run.measure import Measurement, measure
+from onnx_symmem.run.pipeline import DomainSpec, OptimizedModel, OptimizeOptions, domain_of, optimize_model
+from onnx_symmem.run.session import SessionSettings, kept
+from onnx_symmem.run.session import create_session as make_session
+from onnx_symmem.shapes.engine import infer_shapes as infer
+from onnx_symmem.shapes.names import dims_by_name
+from onnx_symmem.shapes.table import ModelShapes
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+__all__ = [
+    "Optimized",
+    "create_session",
+    "dims_by_name",
+    "infer_shapes",
+    "measure",
+    "memory_profile",
+    "optimize",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Optimized:
+    """What `optimize` returns: the planned model, the figures, and everything behind them.
+
+    `proto` holds its weights where no `out` was given; else its external data is the file that was written.
+    """
+
+    proto: onnx.ModelProto
+    figures: Optimization
+    details: OptimizedModel
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures in the documented JSON form (docs/json.md)."""
+        return self.figures.to_json()
+
+
+def optimize(
+    model: Any,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    domain: DomainSpec = None,
+    provider: str = "cpu",
+    ort_level: str = "extended",
+    verify: bool = True,
+    verify_at: Sequence[Mapping[str, int]] = (),
+    inputs: Mapping[str, Fill] | None = None,
+    search: SearchLimits | None = None,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Optimized:
+    """Plan a model so that ONNX Runtime needs less memory at every shape of `domain`, and write it to `out`.
+
+    domain: what is known of the input dims, e.g. `{"batch": (1, 64), "seq": (1, None)}`. ort_level: graph
+    optimisations of ONNX Runtime applied before planning (none, basic, extended). verify: run original and
+    result, at `verify_at` or at small shapes found by trying, on generated `inputs`, and require equal bits
+    before anything is written. progress: called with (stage, steps done, steps in all).
+    """
+    target = None if out is None else Path(out)
+    options = OptimizeOptions(
+        provider, ort_level, verify, tuple(verify_at), inputs or {}, search or SearchLimits(), seed
+    )
+    found = optimize_model(model, target, domain, options, progress)
+    return Optimized(found.proto, optimization_figures(found, target), found)
+
+
+def infer_shapes(model: Any, domain: DomainSpec = None) -> ModelShapes:
+    """Every tensor's dims as exact expressions over the input dims; see `shapes.table.ModelShapes`."""
+    view = load_model(model).view()
+    return infer(view, domain_of(view, domain))
+
+
+def memory_profile(
+    model: Any, domain: DomainSpec = None, *, provider: str = "cpu", order: str = "priority"
+) -> MemoryProfile:
+    """Bytes in use along a model's execution, as polynomials of the input dims.
+
+    order: `priority`, the file's order as `create_session` runs it, or `default`, ONNX Runtime's own. The
+    model is taken as it is, with the dims that it declares; weights are not read.
+    """
+    view = load_model(model).view()
+    shapes = infer(view, domain_of(view, domain))
+    rule = priority_order if order == "priority" else default_order
+    prepared = prepare(view.graph, from_declared(view.graph), PlanOptions(provider), rule)
+    return profile(prepared.plan(rule(view.graph)), value_sizes(shapes.graph))
+
+
+def create_session(
+    model: Any, provider: str = "cpu", settings: SessionSettings | None = None
+) -> onnxruntime.InferenceSession:
+    """An ONNX Runtime session that runs a planned model exactly as planned."""
+    return make_session(load_model(model), settings or kept(provider))

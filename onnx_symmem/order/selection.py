@@ -1,0 +1,87 @@
+"""Which order is kept: the best candidate that is proved never worse than what would have run.
+
+The peak of a plan is the maximum of a few polynomials (its envelope). A candidate may replace the plan
+that would have run only if its peak is proved at most as large at every shape of the domain; where no
+candidate is, the order that would have run stays (DESIGN, 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onnx_symmem.expr.decide import Tally
+from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.envelope import plan_le
+from onnx_symmem.memory.peak import Peak, peak
+from onnx_symmem.memory.profile import MemoryProfile
+from onnx_symmem.order.candidates import CandidateOrder, Tick, rank
+
+__all__ = ["OrderChoice", "TriedOrder", "choose_order"]
+
+_PROOFS = 6  # candidates for which a proof is attempted, best first
+
+
+@dataclass(frozen=True, slots=True)
+class TriedOrder:
+    """A candidate's fate. `outcome` is chosen, proved, refuted (larger at some shape), undecided, or passed
+    over (its peaks at the steering shapes are not among the best)."""
+
+    name: str
+    peaks: tuple[int, ...]
+    outcome: str
+
+
+@dataclass(frozen=True)
+class OrderChoice:
+    """The order that is kept.
+
+    `never_worse` is proved, or kept (the order that would have run, because nothing better was proved).
+    `before` and `after` are the peaks of the plan that would have run and of the chosen one.
+    """
+
+    chosen: CandidateOrder
+    never_worse: str
+    before: Peak
+    after: Peak
+    tried: tuple[TriedOrder, ...]
+    tally: Tally
+
+
+def choose_order(
+    before: MemoryProfile,
+    candidates: Sequence[CandidateOrder],
+    domain: Domain,
+    tick: Tick | None = None,
+) -> OrderChoice:
+    """Choose among `candidates`, the first of which is the order that would have run, as it is written now.
+
+    `before` is the profile of the plan that would have run, with the dims that ONNX Runtime knew.
+    """
+    base = peak(before, domain)
+    tally = base.tally
+    outcomes = {c.name: "passed over" for c in candidates}
+    chosen, chosen_peak = None, None
+    order = rank(candidates)[:_PROOFS]
+    if candidates[0] not in order:
+        order.append(candidates[0])
+    for number, candidate in enumerate(order):
+        if tick is not None:
+            tick("proving", number, len(order))
+        found = peak(candidate.profile, domain)
+        verdict = plan_le(found.members, base.members, domain)
+        tally = tally + found.tally + verdict.tally
+        if not verdict.proved:
+            outcomes[candidate.name] = "undecided" if verdict.witness is None else "refuted"
+            continue
+        outcomes[candidate.name] = "chosen"
+        chosen, chosen_peak = candidate, found
+        break
+    never_worse = "proved"
+    if chosen is None or chosen_peak is None:
+        never_worse = "kept"
+        chosen = candidates[0]
+        chosen_peak = peak(chosen.profile, domain)
+        tally = tally + chosen_peak.tally
+    tried = tuple(TriedOrder(c.name, c.peaks, outcomes[c.name]) for c in candidates)
+    return OrderChoice(chosen, never_worse, base, chosen_peak, tried, tally)

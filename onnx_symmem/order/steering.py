@@ -1,0 +1,48 @@
+"""Shapes at which searches are steered and results are shown: few, legal, spread over the domain.
+
+Steering takes numbers, proofs take symbols (facts/ALGORITHMS, finding 5). The shapes are the low, middle and
+high corner of the domain and, per symbol, that symbol high with the others low; an unbounded symbol's
+high end is a usual large size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isqrt
+
+from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.samples import legal_near
+
+__all__ = ["steering_shapes"]
+
+_HIGH = 512  # stands for `no upper limit`, unless the lower limit is near it
+_MOST = 8
+
+
+def steering_shapes(domain: Domain, symbols: Sequence[str]) -> tuple[Mapping[str, int], ...]:
+    """At most eight legal shapes over `symbols` and whatever the domain names, in a fixed order.
+
+    Symbols that occur in the domain only (data-dependent sizes) sit at the highest value that is legal.
+    """
+    known = set(symbols)
+    names = [n for n in (*symbols, *domain.symbols()) if n not in domain.equalities]
+    names = list(dict.fromkeys(names))
+    low, middle, high = {}, {}, {}
+    for name in names:
+        allowed = domain.range_of(name)
+        top = max(_HIGH, 8 * allowed.lo) if allowed.hi is None else allowed.hi
+        if name in known:
+            low[name], high[name] = allowed.lo, top
+            middle[name] = max(allowed.lo, isqrt(max(allowed.lo, 1) * top))
+        else:
+            low[name] = middle[name] = high[name] = (1 << 40) if allowed.hi is None else allowed.hi
+    wanted = [low, middle, high]
+    wanted += [{**low, name: high[name]} for name in names if name in known and len(known) > 1]
+    found: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
+    for shape in wanted[:_MOST]:
+        legal = legal_near(domain, shape)
+        if legal is not None:
+            found.setdefault(tuple(sorted(legal.items())), legal)
+    if not found:
+        found = {tuple(sorted(s.items())): s for s in domain.samples(_MOST, symbols=symbols)}
+    return tuple(found.values())

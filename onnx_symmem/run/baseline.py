@@ -1,0 +1,86 @@
+"""What would have run without this tool: the graph, its order, and what ONNX Runtime knows of its dims.
+
+The offline optimiser saves the graph in the order in which ONNX Runtime would have run it, with all dims
+that ONNX Runtime inferred (facts/ONNXRUNTIME, 1.3; checked by tests/run/test_baseline.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from onnx.shape_inference import InferenceError
+from onnx.shape_inference import infer_shapes as infer_declared
+
+from onnx_symmem.graph.load import LoadedModel, load_model
+from onnx_symmem.graph.view import ModelView
+from onnx_symmem.memory.execution_order import default_order
+from onnx_symmem.memory.plan import Plan, PlanOptions, prepare
+from onnx_symmem.memory.sizes import from_declared
+from onnx_symmem.run.offline import optimize_offline
+from onnx_symmem.run.session import cuda_problem
+
+__all__ = ["baseline_graph", "baseline_plan", "file_order"]
+
+
+def baseline_graph(model: LoadedModel, level: str, provider: str, folder: Path) -> LoadedModel:
+    """The graph that would run: the model at level none, else what ONNX Runtime makes of it in `folder`."""
+    if level == "none":
+        return model
+    # Basic rewrites do not depend on the provider; without CUDA they are made on the CPU.
+    where = "cpu" if level == "basic" and provider == "cuda" and cuda_problem() else provider
+    return load_model(optimize_offline(model, folder, where, level))
+
+
+def baseline_plan(base: LoadedModel, view: ModelView, level: str, provider: str) -> Plan:
+    """The plan that would have run: ONNX Runtime's order, with the dims that ONNX Runtime knows."""
+    options = PlanOptions(provider)
+    if level != "none":
+        # Saved in the order in which ONNX Runtime would have run it, with all dims it inferred.
+        return prepare(view.graph, from_declared(view.graph), options).plan(range(len(view.graph.nodes)))
+    known = view.graph
+    try:
+        # ONNX Runtime runs the same inference when it loads a model.
+        inferred = LoadedModel(infer_declared(base.proto, data_prop=True), base.path, base.folder)
+        known = inferred.view().graph
+    except InferenceError:
+        pass
+    prepared = prepare(view.graph, from_declared(known), options, default_order)
+    return prepared.plan(default_order(view.graph))
+
+
+def file_order(model: LoadedModel, base: LoadedModel, view: ModelView) -> tuple[int, ...]:
+    """The order of the model's own file, carried over to the graph `view` of `base` by output names."""
+    if base is model:
+        return tuple(range(len(view.graph.nodes)))
+    place = {o: k for k, node in enumerate(model.proto.graph.node) for o in node.output if o}
+    last = len(place)
+    key: list[float] = []
+    for node in view.graph.nodes:
+        known = [place[name] for v in node.outputs if v >= 0 and (name := view.graph.values[v].name) in place]
+        key.append(max(known) if known else -1.0)
+    # A node that the optimiser made stands just before its first reader.
+    for node in range(len(key) - 1, -1, -1):
+        if key[node] < 0:
+            key[node] = min((key[s] for s in view.graph.successors[node]), default=float(last)) - 0.5
+    wanted = sorted(range(len(key)), key=lambda node: (key[node], node))
+    return _topological(view, wanted)
+
+
+def _topological(view: ModelView, wanted: Sequence[int]) -> tuple[int, ...]:
+    """The wanted order, with every node's producers moved before it where they stand behind."""
+    done = [False] * len(wanted)
+    order: list[int] = []
+    for start in wanted:
+        stack = [start]
+        while stack:
+            node = stack[-1]
+            missing = [p for p in view.graph.predecessors[node] if not done[p]]
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            stack.pop()
+            if not done[node]:
+                done[node] = True
+                order.append(node)
+    return tuple(order)

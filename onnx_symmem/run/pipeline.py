@@ -1,0 +1,221 @@
+"""The whole way from a model to a planned model: optimise offline, infer, plan, choose, rewrite, verify.
+
+What would have run is the graph that ONNX Runtime makes of the model at the chosen level, in the order and
+with the dims it knows: the offline optimiser saves exactly that (facts/ONNXRUNTIME, 1.3). At level none it is
+the model itself in ONNX Runtime's default order. Nothing appears at the target before the result has given
+the same outputs as the original, bit by bit.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from onnx_symmem.errors import DomainError
+from onnx_symmem.expr.domain import Domain, SymbolRange
+from onnx_symmem.expr.envelope import plan_le
+from onnx_symmem.graph.load import LoadedModel, check_external_data, load_model
+from onnx_symmem.graph.save import StagedModel, check_target
+from onnx_symmem.graph.view import ModelView
+from onnx_symmem.memory.peak import Peak, peak_of
+from onnx_symmem.memory.plan import PlanOptions, prepare
+from onnx_symmem.memory.profile import MemoryProfile, profile
+from onnx_symmem.memory.sizes import from_written, value_sizes
+from onnx_symmem.order.bound import lower_bound
+from onnx_symmem.order.candidates import SearchLimits, candidate_orders
+from onnx_symmem.order.selection import OrderChoice, choose_order
+from onnx_symmem.order.steering import steering_shapes
+from onnx_symmem.rewrite.reorder import reorder_nodes
+from onnx_symmem.rewrite.value_info import write_dims
+from onnx_symmem.run.baseline import baseline_graph, baseline_plan, file_order
+from onnx_symmem.run.inputs import Fill
+from onnx_symmem.run.session import cuda_problem
+from onnx_symmem.run.trials import runnable_shapes
+from onnx_symmem.run.verify import Verification, verify
+from onnx_symmem.shapes.declared import DeclaredDims
+from onnx_symmem.shapes.engine import infer_shapes
+from onnx_symmem.shapes.table import ModelShapes
+
+__all__ = ["DomainSpec", "OptimizeOptions", "OptimizedModel", "domain_of", "optimize_model"]
+
+DomainSpec = Domain | Mapping[str, "SymbolRange | int | tuple[int, int | None]"] | None
+"""What a caller knows of the dims: a Domain, or per name a range, a value, or (lo, hi or None)."""
+
+Tick = Callable[[str, int, int], None]
+
+_VERIFIED = 2  # shapes at which the result is compared with the original
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeOptions:
+    """How to optimise; see `api.optimize` for the meaning of each."""
+
+    provider: str = "cpu"
+    ort_level: str = "extended"
+    verify: bool = True
+    verify_at: tuple[Mapping[str, int], ...] = ()
+    inputs: Mapping[str, Fill] = field(default_factory=dict)
+    search: SearchLimits = field(default_factory=SearchLimits)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class OptimizedModel:
+    """Everything that was found out about a model on the way to its plan.
+
+    `shapes` and both profiles are those of the planned graph. `before` is the profile of the plan that
+    would have run. `files` are what was written, empty without a target; `proto` then holds its weights,
+    else it refers to the data file that was written. `seconds` are per stage.
+    """
+
+    source: LoadedModel
+    provider: str
+    ort_level: str
+    notices: tuple[str, ...]
+    shapes: ModelShapes
+    samples: tuple[Mapping[str, int], ...]
+    before: MemoryProfile
+    choice: OrderChoice
+    bound: Peak
+    optimal: bool
+    order_before: str
+    verified: tuple[Verification, ...]
+    files: tuple[Path, ...]
+    proto: onnx.ModelProto
+    seconds: Mapping[str, float]
+
+    @property
+    def moved_nodes(self) -> int:
+        """Nodes that do not stand where they would have run."""
+        return sum(a != b for a, b in zip(self.before.plan.order, self.choice.chosen.order, strict=True))
+
+
+class _Clock:
+    """Seconds per stage, and the caller's progress."""
+
+    def __init__(self, tick: Tick | None) -> None:
+        self.seconds: dict[str, float] = {}
+        self.tick: Tick = tick or (lambda _stage, _done, _total: None)
+
+    @contextmanager
+    def stage(self, name: str, words: str) -> Iterator[None]:
+        self.tick(words, 0, 0)
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+def domain_of(view: ModelView, spec: DomainSpec) -> Domain:
+    """The domain that `spec` describes; DomainError for a name that is no dim of the model's inputs."""
+    if isinstance(spec, Domain):
+        return spec
+    ranges: dict[str, SymbolRange] = {}
+    for name, given in (spec or {}).items():
+        if isinstance(given, SymbolRange):
+            ranges[name] = given
+        elif isinstance(given, int):
+            ranges[name] = SymbolRange(given, given)
+        else:
+            lo, hi = given
+            if hi is not None and hi < lo:
+                raise DomainError(f"dim '{name}': the range {lo}..{hi} is upside down")
+            ranges[name] = SymbolRange(lo, hi)
+    declared = DeclaredDims(view.graph)
+    for index in view.graph.inputs:
+        value = view.graph.values[index]
+        if value.dims is not None:
+            declared.input_dims(value.name, value.dims)
+    for name in ranges:
+        if name not in declared.symbols:
+            legal = ", ".join(declared.symbols) or "none"
+            raise DomainError(f"dim '{name}' is not a dim of the model's inputs; they have: {legal}")
+    return Domain(ranges)
+
+
+def optimize_model(
+    source: Any,
+    out: Path | None,
+    domain: DomainSpec = None,
+    options: OptimizeOptions | None = None,
+    tick: Tick | None = None,
+) -> OptimizedModel:
+    """Plan a model, write it to `out` (None: do not write), and say everything about it.
+
+    Raises the errors of `onnx_symmem.errors`; nothing is written in that case.
+    """
+    options = options or OptimizeOptions()
+    clock = _Clock(tick)
+    if out is not None:
+        check_target(out)
+    with clock.stage("load", "loading"):
+        model = load_model(source)
+        spec = domain_of(model.view(), domain)
+        level, notices = _level(options)
+        check_external_data(model)
+    with ExitStack() as stack:
+        with clock.stage("offline", f"optimising with ONNX Runtime ({level})"):
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onnx-symmem-")))
+            base = baseline_graph(model, level, options.provider, folder)
+        with clock.stage("shapes", "inferring shapes"):
+            view = base.view()
+            shapes = infer_shapes(view, spec)
+            sizes = value_sizes(shapes.graph)
+            samples = steering_shapes(shapes.domain, shapes.input_symbols)
+        with clock.stage("plan", "planning"):
+            before = profile(baseline_plan(base, view, level, options.provider), sizes)
+            prepared = prepare(view.graph, from_written(shapes.graph), PlanOptions(options.provider))
+            given = {"onnxruntime": before.plan.order, "file": file_order(model, base, view)}
+            candidates = candidate_orders(prepared, sizes, samples, given, options.search, clock.tick)
+        with clock.stage("prove", "proving"):
+            choice = choose_order(before, candidates, shapes.domain, clock.tick)
+            bound = peak_of(lower_bound(prepared, sizes), shapes.domain)
+            optimal = plan_le(choice.after.members, bound.members, shapes.domain).proved
+        with clock.stage("write", "writing"):
+            proto = reorder_nodes(write_dims(base.proto, shapes), choice.chosen.order)
+            target = out or Path(stack.enter_context(tempfile.TemporaryDirectory()), "planned.onnx")
+            staged = stack.enter_context(StagedModel(proto, target, base.folder))
+            # Without a target the caller gets the model as an object, so it has to hold its weights.
+            proto = onnx.load(staged.path, load_external_data=out is None)
+        verified: tuple[Verification, ...] = ()
+        if options.verify:
+            with clock.stage("verify", "verifying outputs"):
+                verified = _verify(model, base, staged.path, shapes, choice, level, options)
+        files = staged.commit() if out is not None else ()
+    return OptimizedModel(
+        model, options.provider, level, notices, shapes, samples, before, choice, bound, optimal,
+        "default" if level == "none" else f"default at {level}", verified, files, proto, clock.seconds,
+    )  # fmt: skip
+
+
+def _level(options: OptimizeOptions) -> tuple[str, tuple[str, ...]]:
+    """The offline level that can be used here, and what the user should know about it."""
+    if options.provider == "cuda" and options.ort_level == "extended":
+        problem = cuda_problem()
+        if problem is not None:
+            return "basic", (f"planned at level basic instead of extended: {problem}",)
+    return options.ort_level, ()
+
+
+def _verify(
+    model: LoadedModel,
+    base: LoadedModel,
+    result: Path,
+    shapes: ModelShapes,
+    choice: OrderChoice,
+    level: str,
+    options: OptimizeOptions,
+) -> tuple[Verification, ...]:
+    at = options.verify_at or runnable_shapes(
+        base, shapes, choice.after.at, _VERIFIED, options.provider, options.inputs, options.seed
+    )
+    return verify(
+        model, result, shapes, at, level=level, provider=options.provider, overrides=options.inputs,
+        seed=options.seed,
+    )  # fmt: skip
