@@ -215,6 +215,11 @@ class Domain:
         """The expression with eliminated symbols replaced."""
         return Expr.lift(expr).substitute(self.equalities)
 
+    def memo(self, what: str) -> dict[Any, Any]:
+        """Answers about this domain that live as long as it does."""
+        found: dict[Any, Any] = self._memo.setdefault(what, {})
+        return found
+
     # -- quick answers about expressions -----------------------------------------------------------
     def bounds(self, expr: Expr | int) -> Interval:
         """An interval (low, high) with every value of `expr`; None is no bound. See interval.py."""
@@ -242,7 +247,7 @@ class Domain:
         expr = self.solved(expr)
         if all(atom.kind == SYMBOL for mono, _ in expr.terms for atom, _ in mono):
             return expr
-        memo: dict[Expr, Expr] = self._memo.setdefault("simplify", {})
+        memo: dict[Expr, Expr] = self.memo("simplify")
         found = memo.get(expr)
         if found is None:
             found = self._whole_multiples(expr.map_atoms(self._simplified_atom))
@@ -354,10 +359,11 @@ class Domain:
         """Up to `k` legal shapes over the domain's symbols and `symbols`; see samples.py."""
         from onnx_symmem.expr.samples import draw
 
-        key = ("samples", k, seed, tuple(sorted(set(symbols))))
-        found: tuple[dict[str, int], ...] | None = self._memo.get(key)
-        if found is None:
-            found = self._memo[key] = draw(self, k, seed, key[3])
+        memo, names = self.memo("samples"), tuple(sorted(set(symbols)))
+        key = k, seed, names
+        if key not in memo:
+            memo[key] = draw(self, k, seed, names)
+        found: tuple[dict[str, int], ...] = memo[key]
         return found
 
 

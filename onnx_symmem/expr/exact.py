@@ -12,9 +12,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["IntArray", "absolute", "add", "as_integers", "matmul", "multiply", "power"]
+__all__ = [
+    "BoolArray",
+    "FloatArray",
+    "IntArray",
+    "absolute",
+    "add",
+    "any_in_row",
+    "as_integers",
+    "matmul",
+    "multiply",
+    "none_negative",
+    "power",
+]
 
 IntArray = npt.NDArray[Any]  # dtype int64 or object (Python integers)
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
 
 _INT64 = 1 << 62  # one bit of slack
 _FLOAT64 = 1 << 53
@@ -77,7 +91,19 @@ def matmul(a: IntArray, b: IntArray) -> IntArray:
     return total
 
 
-def _limbs(a: IntArray, bits: int) -> list[npt.NDArray[np.float64]]:
+def none_negative(rows: IntArray) -> BoolArray:
+    """Which rows of a matrix have no number below 0."""
+    result: BoolArray = np.logical_and.reduce(np.asarray(rows >= 0, dtype=np.bool_), axis=1)
+    return result
+
+
+def any_in_row(flags: npt.ArrayLike) -> BoolArray:
+    """Which rows of a matrix have a true, or non-zero, entry."""
+    result: BoolArray = np.logical_or.reduce(np.asarray(flags, dtype=np.bool_), axis=1)
+    return result
+
+
+def _limbs(a: IntArray, bits: int) -> list[FloatArray]:
     """Float arrays l_i below 2**bits in magnitude with a == sum(l_i * 2**(bits*i))."""
     rest, limbs, mask = a.copy(), [], (1 << bits) - 1
     while absolute(rest) > mask:

@@ -1,0 +1,407 @@
+"""One region of a domain as a linear map: monomials of a basis to polynomials of the region's variables.
+
+A block covers all residue classes of its variables at once: coefficients are arrays with one number
+per class (or Python integers, for a single class). A difference of two expressions, as a row over the
+basis, is >= 0 on the region if the row times the block's Bernstein table has no negative number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from math import comb, gcd, lcm, prod
+
+import numpy as np
+
+from onnx_symmem.expr.certificate import float32_slopes
+from onnx_symmem.expr.exact import (
+    BoolArray,
+    IntArray,
+    absolute,
+    add,
+    as_integers,
+    matmul,
+    multiply,
+    none_negative,
+)
+from onnx_symmem.expr.expression import FLOORDIV, SYMBOL, Atom, Expr, Monomial
+from onnx_symmem.expr.proof import Leaf, Powers
+
+__all__ = ["MAX_CLASSES", "Block", "Opaque", "build_block", "residue_moduli"]
+
+MAX_CLASSES = 1024
+_CHUNK = 1 << 22  # numbers of one product table held at a time
+
+Exponents = tuple[int, ...]
+Number = int | IntArray
+Poly = dict[Exponents, Number]
+
+
+def _times(a: Number, b: Number) -> Number:
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    return multiply(_array(a), _array(b))
+
+
+def _plus(a: Number, b: Number) -> Number:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    return add(_array(a), _array(b))
+
+
+def _array(a: Number) -> IntArray:
+    return as_integers([a]) if isinstance(a, int) else a
+
+
+def _multiply(a: Poly, b: Poly) -> Poly:
+    result: Poly = {}
+    for m, c in a.items():
+        for n, d in b.items():
+            at = tuple(x + y for x, y in zip(m, n, strict=True))
+            part = _times(c, d)
+            result[at] = _plus(result[at], part) if at in result else part
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A floor division or other atom that residues do not resolve, and the variables put in its place."""
+
+    atom: Atom
+    step: str  # linked, rounded, free
+    names: tuple[str, ...]
+    low: int | None = None
+    high: int | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """The map of one region. `residues` are (variable, modulus); a class is one residue of each."""
+
+    names: tuple[str, ...]
+    reals: frozenset[str]
+    residues: tuple[tuple[str, int], ...]
+    classes: tuple[tuple[int, ...], ...]
+    limits: Mapping[str, IntArray | None]  # widths of the variables, one per class
+    columns: tuple[Exponents, ...]
+    table: IntArray  # classes x monomials x columns, power basis
+    _orders: dict[tuple[int, ...], tuple[list[Exponents], IntArray]] = field(default_factory=dict)
+
+    @cached_property
+    def bernstein(self) -> tuple[tuple[Exponents, ...], IntArray, Powers]:
+        """(columns, table, degrees) in the Bernstein basis of every bounded variable."""
+        columns, table, degrees = self.columns, self.table, []
+        for v, name in enumerate(self.names):
+            limit = self.limits[name]
+            degree = max((e[v] for e in columns), default=0)
+            if limit is not None and degree:
+                columns, table = _to_bernstein(columns, table, v, degree, limit)
+                degrees.append((name, degree))
+        return columns, table, tuple(degrees)
+
+    @cached_property
+    def tests(self) -> IntArray:
+        """monomials x tests: a row is proved if row @ tests has no negative number."""
+        _, table, _ = self.bernstein
+        unique: dict[bytes | tuple[int, ...], IntArray] = {}
+        for part in table:
+            for column in part.T:
+                key = tuple(column.tolist()) if column.dtype == object else column.tobytes()
+                if key not in unique and column.any():
+                    unique[key] = column
+        if not unique:
+            return np.zeros((table.shape[1], 0), dtype=np.int64)
+        return np.ascontiguousarray(np.stack(list(unique.values()), axis=1))
+
+    def holds(self, rows: IntArray) -> BoolArray:
+        """Which rows are >= 0 on the region by their Bernstein coefficients."""
+        tests = self.tests
+        result = np.zeros(len(rows), dtype=bool)
+        step = max(1, _CHUNK // max(1, tests.shape[1]))
+        for start in range(0, len(rows), step):
+            result[start : start + step] = none_negative(matmul(rows[start : start + step], tests))
+        return result
+
+    def vectors(self, row: IntArray) -> IntArray:
+        """classes x columns of the Bernstein basis, for one row."""
+        _, table, _ = self.bernstein
+        return _per_class(row, table)
+
+    def powers(self, row: IntArray, cls: int) -> dict[Exponents, int]:
+        """One row as a polynomial of the variables, in one class."""
+        values = matmul(row.reshape(1, -1), self.table[cls])[0]
+        return {e: int(c) for e, c in zip(self.columns, values, strict=True) if c}
+
+    def widths(self, cls: int) -> dict[str, int | None]:
+        """Widths of the variables in one class."""
+        return {
+            name: None if (limit := self.limits[name]) is None else int(limit[cls]) for name in self.names
+        }
+
+    def leaf(self, vector: IntArray) -> Leaf:
+        """The proof that one class's Bernstein coefficients are."""
+        columns, _, degrees = self.bernstein
+        return leaf(self.names, columns, vector, degrees)
+
+    def sector(self, vectors: IntArray, order: tuple[int, ...]) -> tuple[list[Exponents], IntArray]:
+        """Bernstein vectors where each variable of `order` is the one before it plus an excess."""
+        found = self._orders.get(order)
+        if found is None:
+            found = self._orders[order] = _sector_map(self.bernstein[0], order)
+        columns, change = found
+        return columns, matmul(vectors, change)
+
+
+def leaf(names: Sequence[str], columns: Sequence[Exponents], vector: IntArray, degrees: Powers) -> Leaf:
+    """Non-zero coefficients by named powers, without their common factor."""
+    terms: dict[Powers, int] = {}
+    for exponents, c in zip(columns, vector, strict=True):
+        if c:
+            terms[tuple((n, e) for n, e in sorted(zip(names, exponents, strict=True)) if e)] = int(c)
+    common = gcd(*terms.values()) or 1
+    return Leaf(degrees, tuple(sorted((p, c // common) for p, c in terms.items())))
+
+
+def _per_class(row: IntArray, table: IntArray) -> IntArray:
+    classes, monomials, columns = table.shape
+    flat = np.moveaxis(table, 1, 0).reshape(monomials, classes * columns)
+    return matmul(row.reshape(1, -1), flat).reshape(classes, columns)
+
+
+def _to_bernstein(
+    columns: tuple[Exponents, ...], table: IntArray, v: int, degree: int, limit: IntArray
+) -> tuple[tuple[Exponents, ...], IntArray]:
+    """Power basis of variable `v` in 0..limit to Bernstein, times the lcm of the binomials."""
+    scale = lcm(*(comb(degree, q) for q in range(degree + 1)))
+    groups: dict[Exponents, dict[int, int]] = {}
+    for j, e in enumerate(columns):
+        groups.setdefault(e[:v] + e[v + 1 :], {})[e[v]] = j
+    limits = [as_integers(np.ones_like(limit))]
+    for _ in range(degree):
+        limits.append(multiply(limits[-1], limit))
+    new_columns: list[Exponents] = []
+    parts: list[IntArray] = []
+    for rest, members in groups.items():
+        scaled = {q: multiply(table[:, :, j], limits[q][:, None]) for q, j in members.items()}
+        for b in range(degree + 1):
+            total: IntArray = np.zeros(table.shape[:2], dtype=np.int64)
+            for q, values in scaled.items():
+                if q <= b:
+                    factor = comb(b, q) * (scale // comb(degree, q))
+                    total = add(total, multiply(values, as_integers([factor])))
+            new_columns.append((*rest[:v], b, *rest[v:]))
+            parts.append(total)
+    if any(part.dtype == object for part in parts):
+        parts = [part.astype(object) for part in parts]
+    return tuple(new_columns), np.stack(parts, axis=2)
+
+
+def _sector_map(columns: Sequence[Exponents], order: tuple[int, ...]) -> tuple[list[Exponents], IntArray]:
+    """The change of columns when x_order[k] becomes x_order[0] + ... + x_order[k]."""
+    new: dict[Exponents, int] = {}
+    entries: list[tuple[int, int, Number]] = []
+    for j, exponents in enumerate(columns):
+        zero = (0,) * len(exponents)
+        poly: Poly = {tuple(0 if v in order else e for v, e in enumerate(exponents)): 1}
+        for k, v in enumerate(order):
+            total: Poly = {(*zero[:u], 1, *zero[u + 1 :]): 1 for u in order[: k + 1]}
+            for _ in range(exponents[v]):
+                poly = _multiply(poly, total)
+        entries += [(j, new.setdefault(at, len(new)), c) for at, c in poly.items()]
+    change = np.zeros((len(columns), len(new)), dtype=object)
+    for j, k, c in entries:
+        change[j, k] = c
+    return list(new), as_integers(change)
+
+
+# -- building -----------------------------------------------------------------------------------------
+def residue_moduli(
+    atoms: Sequence[Atom], widths: Mapping[str, int | None], limit: int
+) -> tuple[dict[str, int], frozenset[Atom]]:
+    """(modulus per variable, the floor divisions that it makes exact), within `limit` classes.
+
+    S = m*k + r makes (c*S + ...) // d a polynomial if d divides c*m; floor divisions that need the
+    fewest classes come first, and one whose classes do not fit stays opaque.
+    """
+    needs = [(need, atom) for atom in atoms if (need := _need(atom, widths)) is not None]
+    needs.sort(key=lambda item: (prod(item[0].values()), item[1].key))
+    moduli: dict[str, int] = {}
+    exact: set[Atom] = set()
+    for need, atom in needs:
+        joined = dict(moduli)
+        for name, m in need.items():
+            joined[name] = lcm(joined.get(name, 1), m)
+        if _class_count(joined, widths) <= limit:
+            moduli = joined
+            exact.add(atom)
+    return {name: m for name, m in moduli.items() if m > 1}, frozenset(exact)
+
+
+def _class_count(moduli: Mapping[str, int], widths: Mapping[str, int | None]) -> int:
+    return prod(m if (w := widths[name]) is None else min(m, w + 1) for name, m in moduli.items())
+
+
+def _need(atom: Atom, widths: Mapping[str, int | None]) -> dict[str, int] | None:
+    """Modulus per variable that makes a floor division a polynomial; None if nothing does."""
+    need: dict[str, int] = {}
+
+    def read(expr: Expr, modulus: int) -> bool:
+        for mono, c in expr.terms:
+            left = modulus // gcd(modulus, c)
+            if left > 1 and not all(known(a, left) for a, _ in mono):
+                return False
+        return True
+
+    def known(a: Atom, modulus: int) -> bool:
+        if a.kind == SYMBOL:
+            need[a.name] = lcm(need.get(a.name, 1), modulus)
+            return a.name in widths
+        if a.kind != FLOORDIV or (divisor := a.args[1].as_int()) is None:
+            return False
+        return read(a.args[0], modulus * divisor)
+
+    # The inner floor divisions have to become polynomials too, whatever their factors are.
+    def resolvable(a: Atom) -> bool:
+        if a.kind == SYMBOL:
+            return a.name in widths
+        return known(a, 1) and all(resolvable(b) for b in a.args[0].atoms())
+
+    return need if resolvable(atom) else None
+
+
+def build_block(
+    basis: Sequence[Monomial],
+    images: Mapping[Atom, Expr],
+    widths: Mapping[str, int | None],
+    reals: frozenset[str],
+    moduli: Mapping[str, int],
+    opaque: Mapping[Atom, Opaque],
+) -> Block:
+    """The block where a basis atom is `images[atom]`; the atoms of those are symbols, `opaque`, or exact."""
+    names = tuple(sorted(widths))
+    residues = tuple((name, moduli[name]) for name in sorted(moduli))
+    counts = [m if (w := widths[name]) is None else min(m, w + 1) for name, m in residues]
+    classes = tuple(product(*(range(count) for count in counts)))
+    residue_arrays = {
+        name: np.array([cls[i] for cls in classes], dtype=np.int64) for i, (name, _) in enumerate(residues)
+    }
+    limits: dict[str, IntArray | None] = {}
+    for name in names:
+        width = widths[name]
+        if width is None:
+            limits[name] = None
+        elif name in moduli:
+            limits[name] = (width - residue_arrays[name]) // moduli[name]
+        else:
+            limits[name] = as_integers([width] * len(classes))
+    mapper = _Mapper(names, {n: (moduli[n], residue_arrays[n]) for n, _ in residues}, opaque)
+    polys: list[Poly] = []
+    bottoms: list[int] = []
+    for mono in basis:
+        poly, bottom = mapper.one, 1
+        for atom, power in mono:
+            factor, part = mapper.expr(images[atom])
+            for _ in range(power):
+                poly, bottom = _multiply(poly, factor), bottom * part
+        polys.append(poly)
+        bottoms.append(bottom)
+    common = lcm(*bottoms) if bottoms else 1
+    columns: dict[Exponents, int] = {}
+    for poly in polys:
+        for exponents in poly:
+            columns.setdefault(exponents, len(columns))
+    scaled = [
+        {e: _times(c, common // b) for e, c in poly.items()} for poly, b in zip(polys, bottoms, strict=True)
+    ]
+    wide = any(_magnitude(c) >= 1 << 62 for poly in scaled for c in poly.values())
+    table: IntArray = np.zeros((len(classes), len(basis), len(columns)), dtype=object if wide else np.int64)
+    for i, poly in enumerate(scaled):
+        for exponents, c in poly.items():
+            table[:, i, columns[exponents]] = c
+    return Block(names, reals, residues, classes, limits, tuple(columns), table)
+
+
+def _magnitude(c: Number) -> int:
+    return abs(c) if isinstance(c, int) else absolute(c)
+
+
+class _Mapper:
+    """Expressions of variables to polynomials over integers, divided by a common integer."""
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        residues: Mapping[str, tuple[int, IntArray]],
+        opaque: Mapping[Atom, Opaque],
+    ) -> None:
+        zero = (0,) * len(names)
+        self.zero: Exponents = zero
+        self.one: Poly = {zero: 1}
+        self.unit = {name: (*zero[:v], 1, *zero[v + 1 :]) for v, name in enumerate(names)}
+        self.residues = residues
+        self.opaque = opaque
+        self.atoms: dict[Atom, tuple[Poly, int]] = {}
+
+    def expr(self, expr: Expr) -> tuple[Poly, int]:
+        """(polynomial, divisor) of an expression."""
+        parts: list[tuple[Poly, int]] = []
+        for mono, c in expr.terms:
+            poly: Poly = {self.zero: c}
+            bottom = 1
+            for atom, power in mono:
+                factor, part = self.atom(atom)
+                for _ in range(power):
+                    poly, bottom = _multiply(poly, factor), bottom * part
+            parts.append((poly, bottom))
+        common = lcm(*(bottom for _, bottom in parts)) if parts else 1
+        total: Poly = {}
+        for poly, bottom in parts:
+            total = _sum(total, {e: _times(c, common // bottom) for e, c in poly.items()})
+        return total, common
+
+    def atom(self, atom: Atom) -> tuple[Poly, int]:
+        """(polynomial, divisor) of an atom."""
+        found = self.atoms.get(atom)
+        if found is None:
+            found = self.atoms[atom] = self._image(atom)
+        return found
+
+    def _image(self, atom: Atom) -> tuple[Poly, int]:
+        if atom.kind == SYMBOL:
+            at = self.unit[atom.name]
+            if atom.name not in self.residues:
+                return {at: 1}, 1
+            modulus, residue = self.residues[atom.name]
+            return {at: modulus, self.zero: residue}, 1
+        opaque = self.opaque.get(atom)
+        if opaque is None:
+            return self._divided(atom), 1
+        variables = [self.unit[name] for name in opaque.names]
+        if opaque.step == "free":
+            if opaque.low is not None:
+                return {variables[0]: 1, self.zero: opaque.low}, 1
+            if opaque.high is not None:
+                return {variables[0]: -1, self.zero: opaque.high}, 1
+            return {variables[0]: 1, variables[1]: -1}, 1
+        top, bottom = self.expr(atom.args[0])
+        if opaque.step == "linked":
+            divisor = atom.args[1].as_int() or 1
+            return _sum(top, {variables[0]: -bottom}), bottom * divisor
+        a, b, n = float32_slopes(atom.name) or (0, 0, 1)
+        line = _multiply(top, {self.zero: a, variables[0]: b - a})
+        return _sum(line, {variables[1]: n * bottom, self.zero: -n * bottom}), n * bottom
+
+    def _divided(self, atom: Atom) -> Poly:
+        """A floor division whose numerator is, in every class, a multiple of the divisor plus a number."""
+        top, _ = self.expr(atom.args[0])
+        divisor = atom.args[1].as_int() or 1
+        return {e: c // divisor for e, c in top.items()}
+
+
+def _sum(a: Poly, b: Poly) -> Poly:
+    total = dict(a)
+    for e, c in b.items():
+        total[e] = _plus(total[e], c) if e in total else c
+    return total

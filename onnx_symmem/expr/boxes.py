@@ -1,0 +1,146 @@
+"""Proof or refutation by cutting the range of a variable in two, again and again.
+
+A box is proved by its Bernstein coefficients, refuted by a negative value at a corner, and cut along
+the variable whose halves have the fewest negative coefficients left. An unbounded variable is cut at
+1, 2, 4, ... from its start, so that a polynomial with a positive leading term is soon left with
+positive coefficients beyond the cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import comb, lcm
+
+import numpy as np
+
+from onnx_symmem.expr.blocks import Exponents, leaf
+from onnx_symmem.expr.proof import Powers, Proof, Split
+
+__all__ = ["Budget", "Negative", "search"]
+
+_MAX_DEPTH = 48
+
+Poly = dict[Exponents, int]
+
+
+@dataclass(slots=True)
+class Budget:
+    """Boxes that may still be looked at."""
+
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Negative:
+    """A point of the region where the polynomial is negative."""
+
+    point: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    poly: Poly  # in the distance from `start`
+    start: tuple[int, ...]
+    widths: tuple[int | None, ...]
+    cuts: tuple[int, ...]  # how often each variable was cut
+
+
+@dataclass(slots=True)
+class _Search:
+    names: Sequence[str]
+    reals: frozenset[str]
+    budget: Budget
+
+    def solve(self, box: _Box, depth: int) -> Proof | Negative | None:
+        coefficients, degrees = _bernstein(box)
+        negative = [e for e, c in coefficients.items() if c < 0]
+        if not negative:
+            named: Powers = tuple((self.names[v], d) for v, d in degrees)
+            return leaf(self.names, list(coefficients), np.array(list(coefficients.values()), object), named)
+        tops = dict(degrees)
+        for exponents in negative:
+            if all(e == 0 or (v in tops and e == tops[v]) for v, e in enumerate(exponents)):
+                point = (
+                    a + ((w or 0) if e else 0)
+                    for a, w, e in zip(box.start, box.widths, exponents, strict=True)
+                )
+                return Negative(dict(zip(self.names, point, strict=True)))
+        if depth == 0 or self.budget.left <= 0:
+            return None
+        best: tuple[int, int, int, _Box, _Box] | None = None
+        for v, name in enumerate(self.names):
+            width = box.widths[v]
+            if name in self.reals or width == 0 or all(e[v] == 0 for e in box.poly):
+                continue
+            self.budget.left -= 1
+            at = 1 << box.cuts[v] if width is None else (width + 1) // 2
+            below, above = _cut(box, v, at)
+            left = _negatives(below) + _negatives(above)
+            if best is None or (left, box.cuts[v]) < best[:2]:
+                best = left, box.cuts[v], v, below, above
+        if best is None:
+            return None
+        _, _, v, below, above = best
+        lower = self.solve(below, depth - 1)
+        if lower is None or isinstance(lower, Negative):
+            return lower
+        upper = self.solve(above, depth - 1)
+        if upper is None or isinstance(upper, Negative):
+            return upper
+        return Split(self.names[v], above.start[v] - box.start[v], lower, upper)
+
+
+def search(
+    names: Sequence[str],
+    reals: frozenset[str],
+    poly: Poly,
+    widths: Mapping[str, int | None],
+    budget: Budget,
+) -> Proof | Negative | None:
+    """A proof that the polynomial is >= 0 on the box, a point where it is not, or None when out of budget."""
+    none = (0,) * len(names)
+    box = _Box(poly, none, tuple(widths[name] for name in names), none)
+    return _Search(names, reals, budget).solve(box, _MAX_DEPTH)
+
+
+def _negatives(box: _Box) -> int:
+    return sum(c < 0 for c in _bernstein(box)[0].values())
+
+
+def _cut(box: _Box, v: int, at: int) -> tuple[_Box, _Box]:
+    width = box.widths[v]
+    cuts = (*box.cuts[:v], box.cuts[v] + 1, *box.cuts[v + 1 :])
+    below = _Box(box.poly, box.start, (*box.widths[:v], at - 1, *box.widths[v + 1 :]), cuts)
+    shifted: Poly = {}
+    for e, c in box.poly.items():
+        for q in range(e[v] + 1):
+            to = (*e[:v], q, *e[v + 1 :])
+            shifted[to] = shifted.get(to, 0) + c * comb(e[v], q) * at ** (e[v] - q)
+    above = _Box(
+        {e: c for e, c in shifted.items() if c},
+        (*box.start[:v], box.start[v] + at, *box.start[v + 1 :]),
+        (*box.widths[:v], None if width is None else width - at, *box.widths[v + 1 :]),
+        cuts,
+    )
+    return below, above
+
+
+def _bernstein(box: _Box) -> tuple[Poly, list[tuple[int, int]]]:
+    """(coefficients, [(variable, degree)]), Bernstein in the bounded variables."""
+    poly, degrees = box.poly, []
+    for v, width in enumerate(box.widths):
+        degree = max((e[v] for e in poly), default=0)
+        if width is None or degree == 0:
+            continue
+        degrees.append((v, degree))
+        scale = lcm(*(comb(degree, q) for q in range(degree + 1)))
+        result: Poly = {}
+        for e, c in poly.items():
+            q = e[v]
+            part = c * (scale // comb(degree, q)) * width**q
+            for b in range(q, degree + 1):
+                to = (*e[:v], b, *e[v + 1 :])
+                result[to] = result.get(to, 0) + part * comb(b, q)
+        poly = {e: c for e, c in result.items() if c}
+    return poly, degrees

@@ -1,0 +1,395 @@
+"""Covers of a domain by regions on which every expression of a basis is a polynomial.
+
+A recipe says how: atoms as independent bounded variables (cheap), floor divisions tied to their
+numerators, or residue classes S = m*k + r, in which floor divisions are exact; max and min by cases;
+facts of the domain by substitution. Each cover comes with the skeleton of the proofs it gives rise
+to: a function from proofs for its blocks, in order, to the proof for the whole domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import lcm, prod
+
+import numpy as np
+
+from onnx_symmem.expr.blocks import MAX_CLASSES, Block, Opaque, build_block, residue_moduli
+from onnx_symmem.expr.certificate import float32_slopes, replace_deep
+from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.exact import BoolArray, IntArray
+from onnx_symmem.expr.expression import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, Atom, Expr, Monomial
+from onnx_symmem.expr.interval import Intervals
+from onnx_symmem.expr.proof import (
+    Between,
+    Cases,
+    Empty,
+    Free,
+    Linked,
+    Lower,
+    Proof,
+    Residues,
+    Rounded,
+    Tighten,
+    Widen,
+)
+
+__all__ = ["LINKED", "RAW", "RESIDUES", "SHIFT", "Cover", "Recipe", "build_cover", "by_classes"]
+
+_MAX_CASES = 16
+_MAX_FACTS = 24
+
+Builder = Callable[[Iterator[Proof]], Proof]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a cover is made. `tier` names proofs by it; `even` takes one modulus for all variables."""
+
+    tier: str
+    cases: bool = True
+    facts: bool = True
+    linked: bool = True
+    residues: bool = False
+    even: bool = False
+    widen: bool = False
+
+
+SHIFT = Recipe("shift", cases=False, facts=False, linked=False)
+LINKED = Recipe("linked")
+RESIDUES = Recipe("residues", residues=True)
+RAW = Recipe("residues", facts=False, residues=True)  # facts cost integrality and upper bounds of symbols
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """Blocks whose regions cover the domain."""
+
+    recipe: Recipe
+    symbols: tuple[str, ...]
+    facts: tuple[int, ...]
+    blocks: tuple[Block, ...]
+    values: tuple[Mapping[str, Expr], ...]  # symbols as expressions of a block's variables before residues
+    build: Builder
+
+    def holds(self, rows: IntArray) -> BoolArray:
+        """Which rows are >= 0 by the coefficients of every block."""
+        result = np.ones(len(rows), dtype=bool)
+        for block in self.blocks:
+            alive = np.flatnonzero(result)
+            if alive.size == 0:
+                break
+            result[alive] = block.holds(rows[alive])
+        return result
+
+    def shape(self, index: int, cls: int, point: Mapping[str, int]) -> dict[str, int]:
+        """The symbols' sizes at a point of a block's class."""
+        block = self.blocks[index]
+        whole = dict(point)
+        for (name, modulus), residue in zip(block.residues, block.classes[cls], strict=True):
+            whole[name] = modulus * whole[name] + residue
+        return {name: expr.evaluate(whole) for name, expr in self.values[index].items()}
+
+
+def by_classes(block: Block, of_class: Callable[[int], Proof]) -> Proof:
+    """The proof for a block from the proofs for its classes."""
+    index = {cls: i for i, cls in enumerate(block.classes)}
+
+    def nest(prefix: tuple[int, ...]) -> Proof | None:
+        if len(prefix) == len(block.residues):
+            return of_class(index[prefix])
+        name, modulus = block.residues[len(prefix)]
+        known = {cls[len(prefix)] for cls in block.classes}
+        parts = tuple(nest((*prefix, j)) if j in known else None for j in range(modulus))
+        return Residues(name, modulus, parts)
+
+    proof = nest(())
+    assert proof is not None
+    return proof
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    images: Mapping[Atom, Expr]  # atoms of the basis, in variables
+    values: Mapping[str, Expr]  # symbols, in variables
+    widths: Mapping[str, int | None]
+    reals: frozenset[str]
+    facts: tuple[Expr, ...]
+    used: frozenset[int] = frozenset()
+
+    def put(self, name: str, value: Expr, width: int | None, real: bool = False) -> _State:
+        new = {name: value}
+        return replace(
+            self,
+            images={a: e.substitute(new) for a, e in self.images.items()},
+            values={n: e.substitute(new) for n, e in self.values.items()},
+            widths={**self.widths, name: width},
+            reals=self.reals | {name} if real else self.reals,
+            facts=tuple(fact.substitute(new) for fact in self.facts),
+        )
+
+    def intervals(self) -> Intervals:
+        return Intervals(lambda name: (0, self.widths[name]))
+
+    def others(self) -> list[Atom]:
+        """Atoms that are not symbols, those inside of others included, in a fixed order."""
+        found: dict[Atom, None] = {}
+        stack = [atom for image in self.images.values() for atom in image.atoms()]
+        while stack:
+            atom = stack.pop()
+            if atom.kind != SYMBOL and atom not in found:
+                found[atom] = None
+                stack += [a for operand in atom.args for a in operand.atoms()]
+        return sorted(found, key=lambda a: (-len(a.key[1]), a.key))
+
+
+def build_cover(basis: Sequence[Monomial], domain: Domain, recipe: Recipe) -> Cover | None:
+    """The cover by a recipe; None where the recipe does not apply."""
+    atoms = sorted({atom for mono in basis for atom, _ in mono}, key=lambda a: a.key)
+    images = {atom: domain.solved(Expr.of(atom)) for atom in atoms}
+    names = {name for image in images.values() for name in image.symbols()}
+    facts = _related(domain, names) if recipe.facts else ()
+    names.update(*(domain.facts()[i].symbols() for i in facts))
+    symbols = tuple(sorted(names))
+    ranges = {name: domain.range_of(name) for name in symbols}
+    shift = {name: r.lo + r.divisor * Expr.symbol(name) for name, r in ranges.items()}
+    state = _State(
+        {atom: image.substitute(shift) for atom, image in images.items()},
+        shift,
+        {n: None if r.hi is None else (r.hi - r.lo) // r.divisor for n, r in ranges.items()},
+        frozenset(),
+        tuple(domain.facts()[i].substitute(shift) for i in facts),
+    )
+    widened: list[tuple[str, int]] = []
+    if recipe.widen:
+        starts = {n: r.lo for n, r in ranges.items() if r.hi is None and r.divisor == 1}
+        least = min(starts.values(), default=0)
+        widened = [(name, lo - least) for name, lo in starts.items() if lo > least]
+        if not widened:
+            return None
+        for name, by in widened:
+            state = state.put(name, Expr.symbol(name) - by, None)
+    blocks, build = _expand(state, basis, recipe, _MAX_CASES)
+    for name, by in reversed(widened):
+        build = _wrapped(build, partial(Widen, name, by))
+    return Cover(recipe, symbols, facts, tuple(b for b, _ in blocks), tuple(v for _, v in blocks), build)
+
+
+def _related(domain: Domain, names: set[str]) -> tuple[int, ...]:
+    """Indices of the facts that are connected with the names, the nearest first."""
+    known = set(names)
+    chosen: list[int] = []
+    grew = True
+    while grew and len(chosen) < _MAX_FACTS:
+        grew = False
+        reached = set(known)
+        for i, fact in enumerate(domain.facts()):
+            if i not in chosen and fact.symbols() & known and len(chosen) < _MAX_FACTS:
+                chosen.append(i)
+                reached |= fact.symbols()
+                grew = True
+        known = reached
+    return tuple(chosen)
+
+
+def _wrapped(build: Builder, step: Callable[[Proof], Proof]) -> Builder:
+    return lambda proofs: step(build(proofs))
+
+
+Blocks = list[tuple[Block, Mapping[str, Expr]]]
+
+
+def _expand(state: _State, basis: Sequence[Monomial], recipe: Recipe, cases: int) -> tuple[Blocks, Builder]:
+    if recipe.cases:
+        # The innermost max or min is first: the last in the order of lengths.
+        extrema = [atom for atom in state.others() if atom.kind in (MAX, MIN)]
+        if extrema and len(extrema[-1].args) <= cases:
+            return _by_cases(state, extrema[-1], basis, recipe, cases // len(extrema[-1].args))
+    if recipe.facts:
+        found = _use_fact(state, prefer_integers=recipe.residues)
+        if found is not None:
+            step, following = found
+            if following is None:
+                return [], lambda _: step(Empty(0))
+            blocks, build = _expand(following, basis, recipe, cases)
+            return blocks, _wrapped(build, step)
+    return _finish(state, basis, recipe)
+
+
+def _by_cases(
+    state: _State, atom: Atom, basis: Sequence[Monomial], recipe: Recipe, cases: int
+) -> tuple[Blocks, Builder]:
+    blocks: Blocks = []
+    builders: list[Builder] = []
+    sign = 1 if atom.kind == MAX else -1
+    for value in atom.args:
+        larger = tuple((value - other) * sign for other in atom.args if other != value)
+        case = replace(
+            state,
+            images={a: replace_deep(e, atom, value) for a, e in state.images.items()},
+            facts=(*(replace_deep(fact, atom, value) for fact in state.facts), *larger),
+        )
+        found, build = _expand(case, basis, recipe, cases)
+        blocks += found
+        builders.append(build)
+    return blocks, lambda proofs: Cases(atom, tuple(build(proofs) for build in builders))
+
+
+# -- facts --------------------------------------------------------------------------------------------
+Step = Callable[[Proof], Proof]
+
+
+def _use_fact(state: _State, prefer_integers: bool) -> tuple[Step, _State | None] | None:
+    """A step that uses one more fact and the state after it (None: no point is legal), if any does."""
+    intervals = state.intervals()
+    for i, fact in enumerate(state.facts):
+        if i in state.used or fact.symbols() & state.reals:
+            continue
+        low, high = intervals.of(fact)
+        if high is not None and high < 0:
+            return partial(_nowhere, i), None
+        if low is not None and low >= 0:
+            continue
+        found = _best_use(state, i, intervals, prefer_integers)
+        if found is not None:
+            return found
+    return None
+
+
+def _nowhere(fact: int, _: Proof) -> Proof:
+    return Empty(fact)
+
+
+def _best_use(
+    state: _State, i: int, intervals: Intervals, prefer_integers: bool
+) -> tuple[Step, _State | None] | None:
+    fact = state.facts[i]
+    uses: list[tuple[int, str, bool, Expr, int | None]] = []
+    for mono, c in fact.terms:
+        if len(mono) != 1 or mono[0][1] != 1 or mono[0][0].kind != SYMBOL:
+            continue
+        name = mono[0][0].name
+        rest = fact - c * Expr.symbol(name)
+        if name in rest.symbols():
+            continue
+        if (k := rest.as_int()) is not None:
+            return _tightened(state, i, name, c, k)
+        width = state.widths[name]
+        least = intervals.of(-rest)[0]
+        if c == 1 and (width is None or least is not None):
+            rank = 0 if width is None else 2
+            if least is None or least < 0:
+                rank = 1 if prefer_integers and width is None else 5  # x >= 0 is lost
+            new_width = None if width is None or least is None else max(0, width - least)
+            uses.append((rank, name, True, -rest, new_width))
+        if c == -1 and not _inside(state, name):
+            uses.append((3 if width is None else 4, name, False, rest, 1))
+    if not uses:
+        return None
+    _, name, is_lower, limit, new_width = min(uses, key=lambda use: use[:2])
+    variable = Expr.symbol(name)
+    if is_lower:
+        following = state.put(name, limit + variable, new_width)
+        return (lambda child: Lower(i, name, child)), replace(following, used=state.used | {i})
+    following = state.put(name, limit * variable, 1, real=True)
+    return (lambda child: Between(i, name, child)), replace(following, used=state.used | {i})
+
+
+def _tightened(state: _State, i: int, name: str, c: int, k: int) -> tuple[Step, _State | None]:
+    width = state.widths[name]
+    low, high = (max(0, -(k // c)), width) if c > 0 else (0, k // -c)
+    if width is not None and high is not None:
+        high = min(high, width)
+    empty = high is not None and high < low
+    following = state.put(name, Expr.symbol(name) + low, None if high is None else high - low)
+    following = replace(following, used=state.used | {i})
+    return (lambda child: Tighten(i, name, child)), None if empty else following
+
+
+def _inside(state: _State, name: str) -> bool:
+    """Whether a variable occurs inside of an atom that is no symbol."""
+    exprs = (*state.images.values(), *state.facts)
+    return any(name in a.symbols() for expr in exprs for a in expr.atoms() if a.kind != SYMBOL)
+
+
+# -- the rest of the atoms ----------------------------------------------------------------------------
+def _finish(state: _State, basis: Sequence[Monomial], recipe: Recipe) -> tuple[Blocks, Builder]:
+    moduli: dict[str, int] = {}
+    exact: frozenset[Atom] = frozenset()
+    if recipe.residues:
+        whole = {name: w for name, w in state.widths.items() if name not in state.reals}
+        floors = [atom for atom in state.others() if atom.kind == FLOORDIV]
+        moduli, exact = residue_moduli(floors, whole, MAX_CLASSES)
+        if recipe.even:
+            moduli = _evened(state, moduli)
+    opaque = _opaque(state, exact, recipe.linked)
+    widths = {**state.widths, **{name: w for o in opaque for name, w in _new_widths(o).items()}}
+    reals = state.reals | {name for o in opaque if o.step == "rounded" for name in o.names}
+    block = build_block(basis, state.images, widths, reals, moduli, {o.atom: o for o in opaque})
+    build: Builder = next
+    for o in reversed(opaque):
+        build = _wrapped(build, _opaque_step(o))
+    return [(block, state.values)], build
+
+
+def _evened(state: _State, moduli: Mapping[str, int]) -> dict[str, int]:
+    """One modulus for all unbounded variables, where the number of classes allows it."""
+    unbounded = [n for n, w in state.widths.items() if w is None]
+    modulus = lcm(*moduli.values())
+    even = {**moduli, **dict.fromkeys(unbounded, modulus)}
+    count = prod(m if (w := state.widths[name]) is None else min(m, w + 1) for name, m in even.items())
+    return even if modulus > 1 and count <= MAX_CLASSES else dict(moduli)
+
+
+def _opaque(state: _State, exact: frozenset[Atom], linked: bool) -> list[Opaque]:
+    """The atoms to replace, each before those inside of it."""
+    intervals = state.intervals()
+    pending = {atom: None for image in state.images.values() for atom in image.atoms()}
+    done: dict[Atom, Opaque] = {}
+    prefix = "_"
+    while any(name.startswith(prefix) for name in state.widths):
+        prefix += "_"
+    while pending:
+        atom = max(pending, key=lambda a: (len(a.key[1]), a.key))
+        del pending[atom]
+        if atom.kind == SYMBOL or atom in exact or atom in done:
+            continue
+        name = f"{prefix}{len(done)}"
+        made = _linked(atom, name, intervals) if linked else None
+        if made is None:
+            low, high = intervals.of_atom(atom)
+            names = (name,) if low is not None or high is not None else (name, name + "'")
+            made = Opaque(atom, "free", names, low, high)
+        else:
+            pending.update(dict.fromkeys(atom.args[0].atoms()))
+        done[atom] = made
+    return list(done.values())
+
+
+def _linked(atom: Atom, name: str, intervals: Intervals) -> Opaque | None:
+    """An atom tied to its operand, where that is possible."""
+    if atom.kind == FLOORDIV and atom.args[1].is_const:
+        return Opaque(atom, "linked", (name,))
+    if atom.kind == SCALED_FLOOR and float32_slopes(atom.name) is not None:
+        least = intervals.of(atom.args[0])[0]
+        if least is not None and least >= 0:
+            return Opaque(atom, "rounded", (name, name + "'"))
+    return None
+
+
+def _new_widths(o: Opaque) -> dict[str, int | None]:
+    if o.step == "linked":
+        return {o.names[0]: (o.atom.args[1].as_int() or 1) - 1}
+    if o.step == "rounded":
+        return dict.fromkeys(o.names, 1)
+    width = None if o.low is None or o.high is None else o.high - o.low
+    return dict.fromkeys(o.names, width)
+
+
+def _opaque_step(o: Opaque) -> Step:
+    if o.step == "linked":
+        return lambda child: Linked(o.atom, o.names[0], child)
+    if o.step == "rounded":
+        return lambda child: Rounded(o.atom, (o.names[0], o.names[1]), child)
+    return lambda child: Free(o.atom, o.names[0], o.low, o.high, child)

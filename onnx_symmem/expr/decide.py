@@ -1,0 +1,202 @@
+"""Whether one expression never exceeds another on a domain, with a proof or two witness shapes.
+
+The methods, cheapest first; each is a tier, counted in every result:
+
+    equal      the difference is the zero polynomial
+    samples    values of both signs at legal shapes: the expressions cannot be ordered
+    shift      symbols from their lower bounds, Bernstein form in bounded ones, other atoms as
+               independent bounded variables: no negative coefficient
+    points     every point of a small finite domain
+    linked     floor divisions tied to their numerators, max and min by cases, facts substituted
+    residues   S = m*k + r, in which floor divisions are exact, for all r
+    sectors    every order of up to three unbounded variables
+    boxes      ranges cut in two, on a budget; also finds small witnesses
+
+A verdict is never wrong: LE and GE have a certificate, INCOMPARABLE has witnesses, and what no tier
+settles is UNKNOWN.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+
+import numpy as np
+
+from onnx_symmem.expr.certificate import Certificate
+from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.exact import FloatArray, IntArray, add, any_in_row, as_integers
+from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.matrix import PolyMatrix
+from onnx_symmem.expr.prover import TIERS, Evidence, Prover, Shape, prover_of
+
+__all__ = ["Claim", "Kind", "Tally", "Verdict", "compare", "compare_rows"]
+
+
+class Kind(StrEnum):
+    """The relation of a to b at all shapes of a domain."""
+
+    LE = "LE"  # a <= b
+    GE = "GE"  # a >= b
+    EQ = "EQ"  # a == b
+    INCOMPARABLE = "INCOMPARABLE"  # a < b at one shape, a > b at another
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many questions were settled how: counts by (kind, tier). Tallies add up."""
+
+    counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(settled: Iterable[tuple[str, str]]) -> Tally:
+        """Counts of (kind, tier) pairs."""
+        counts = Counter((str(kind), tier) for kind, tier in settled)
+        return Tally(dict(sorted(counts.items())))
+
+    def __add__(self, other: Tally) -> Tally:
+        total = Counter(self.counts)
+        total.update(other.counts)
+        return Tally(dict(sorted(total.items())))
+
+    @property
+    def total(self) -> int:
+        """All questions."""
+        return sum(self.counts.values())
+
+    def by_kind(self) -> dict[str, int]:
+        """Counts by kind."""
+        result: dict[str, int] = {}
+        for (kind, _), n in self.counts.items():
+            result[kind] = result.get(kind, 0) + n
+        return result
+
+    def by_tier(self) -> dict[str, int]:
+        """Counts by tier."""
+        result: dict[str, int] = {}
+        for (_, tier), n in self.counts.items():
+            result[tier] = result.get(tier, 0) + n
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """low <= high, proved; written out as a certificate when that is asked for."""
+
+    ends: Callable[[], tuple[Expr, Expr]] = field(repr=False)
+    prover: Prover = field(repr=False)
+    row: IntArray = field(repr=False)
+
+    def certificate(self) -> Certificate:
+        """The certificate of the claim."""
+        low, high = self.ends()
+        found = self.prover.find(self.row)
+        assert isinstance(found, Evidence)  # the search is deterministic
+        symbols, facts, proof = found.write()
+        return Certificate(low, high, self.prover.domain, found.tier, symbols, facts, proof)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a and b compare; `witnesses` are a shape with a < b and a shape with a > b."""
+
+    kind: Kind
+    tier: str
+    witnesses: tuple[Shape, ...] = ()
+    claims: tuple[Claim, ...] = field(default=(), repr=False)
+
+    @property
+    def certificates(self) -> tuple[Certificate, ...]:
+        """Proofs of LE or GE (one), or EQ (two: a <= b and b <= a)."""
+        return tuple(claim.certificate() for claim in self.claims)
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The proof of LE or GE; of EQ, that a <= b."""
+        return self.claims[0].certificate() if self.claims else None
+
+
+def compare(a: Expr | int, b: Expr | int, domain: Domain, deep: bool = True) -> Verdict:
+    """The relation of a to b at all shapes of the domain; `deep` False leaves out sectors and boxes."""
+    a, b = Expr.lift(a), Expr.lift(b)
+    difference = domain.solved(b - a)
+    prover = prover_of(tuple(mono for mono, _ in difference.terms), domain)
+    row = as_integers([c for _, c in difference.terms])
+    return _verdicts(prover, row.reshape(1, -1), [lambda: (a, b)], deep)[0]
+
+
+def compare_rows(
+    matrix: PolyMatrix, pairs: Sequence[tuple[int, int]], domain: Domain, deep: bool = True
+) -> list[Verdict]:
+    """`compare` of rows i and j of a matrix, for every pair (i, j)."""
+    if not pairs:
+        return []
+    left, right = (np.array(side, dtype=np.intp) for side in zip(*pairs, strict=True))
+    rows = add(matrix.rows[right], -matrix.rows[left])
+    ends = [partial(_two_rows, matrix, i, j) for i, j in pairs]
+    return _verdicts(prover_of(matrix.basis, domain), rows, ends, deep)
+
+
+def _two_rows(matrix: PolyMatrix, i: int, j: int) -> tuple[Expr, Expr]:
+    return matrix.row(i), matrix.row(j)
+
+
+def _verdicts(
+    prover: Prover, rows: IntArray, ends: Sequence[Callable[[], tuple[Expr, Expr]]], deep: bool
+) -> list[Verdict]:
+    """Verdicts for b - a given as rows."""
+    values, error = prover.sampled(rows)
+    positive, negative = any_in_row(values > error), any_in_row(values < -error)
+    codes = np.zeros((2, len(rows)), dtype=np.int8)  # of a <= b, of a >= b
+    for side, (candidates, sign) in enumerate(((~negative, 1), (~positive, -1))):
+        which = np.flatnonzero(candidates)
+        if which.size:
+            codes[side, which] = prover.prove(rows[which] * sign, deep=False)
+    result: list[Verdict] = []
+    for i, row in enumerate(rows):
+        if positive[i] and negative[i]:
+            shapes = prover.samples()[0]
+            witnesses = shapes[int((values - error)[i].argmax())], shapes[int((values + error)[i].argmin())]
+            result.append(Verdict(Kind.INCOMPARABLE, "samples", witnesses))
+            continue
+        result.append(
+            _verdict(prover, row, ends[i], (int(codes[0, i]), int(codes[1, i])), (values[i], error[i]), deep)
+        )
+    return result
+
+
+def _verdict(
+    prover: Prover,
+    row: IntArray,
+    ends: Callable[[], tuple[Expr, Expr]],
+    codes: tuple[int, int],
+    sampled: tuple[FloatArray, FloatArray],
+    deep: bool,
+) -> Verdict:
+    """The verdict for one row that the samples do not refute both ways."""
+    tiers = [TIERS[code] for code in codes]
+    against: list[Shape | None] = [None, None]  # shapes with b - a < 0, > 0
+    values, error = sampled
+    shapes = prover.samples()[0]
+    for side, sign in enumerate((1, -1)):
+        if (values * sign < -error).any():
+            against[side] = shapes[int((values * sign + error).argmin())]
+        elif deep and tiers[side] == TIERS[0]:
+            found = prover.find(row * sign)
+            if isinstance(found, Evidence):
+                tiers[side] = found.tier
+            elif found is not None:
+                against[side] = found
+    le, ge = (tier != TIERS[0] for tier in tiers)
+    claims = (Claim(ends, prover, row),) * le + (Claim(lambda: ends()[::-1], prover, -row),) * ge
+    if le and ge:
+        return Verdict(Kind.EQ, max(tiers, key=TIERS.index), (), claims)
+    if le or ge:
+        return Verdict(Kind.LE if le else Kind.GE, tiers[0 if le else 1], (), claims)
+    if against[0] is not None and against[1] is not None:
+        return Verdict(Kind.INCOMPARABLE, "boxes", (against[1], against[0]))
+    return Verdict(Kind.UNKNOWN, TIERS[0], tuple(shape for shape in reversed(against) if shape is not None))

@@ -1,0 +1,306 @@
+"""Proofs of `row @ basis >= 0` on a domain, for one row or many, cheapest method first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import permutations, product
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from onnx_symmem.expr.blocks import Block, leaf
+from onnx_symmem.expr.boxes import Budget, Negative, search
+from onnx_symmem.expr.covers import LINKED, RAW, RESIDUES, SHIFT, Cover, Recipe, build_cover, by_classes
+from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray, any_in_row, matmul, none_negative
+from onnx_symmem.expr.expression import FLOORDIV, SYMBOL, Atom, Expr, Monomial
+from onnx_symmem.expr.grid import Grid
+from onnx_symmem.expr.proof import Leaf, Points, Proof, Sectors
+
+__all__ = ["TIERS", "Evidence", "Prover", "Shape", "prover_of"]
+
+TIERS = ("unknown", "equal", "samples", "shift", "points", "linked", "residues", "sectors", "boxes")
+_TIER = {tier: code for code, tier in enumerate(TIERS)}
+_MAX_POINTS = 4096
+_MAX_SECTOR_NAMES = 3
+_SAMPLES = 96
+_BOXES = 400
+_KEPT_PROVERS = 512
+
+Shape = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A found proof: its tier, and a function that writes it out as (symbols, facts, proof)."""
+
+    tier: str
+    write: Callable[[], tuple[tuple[str, ...], tuple[int, ...], Proof]]
+
+
+class Prover:
+    """One basis of monomials on one domain; tables are built when they are first needed and kept."""
+
+    def __init__(self, basis: Sequence[Monomial], domain: Domain) -> None:
+        self.basis = tuple(basis)
+        self.domain = domain
+        images = [domain.solved(Expr.of(atom)) for mono in basis for atom, _ in mono]
+        self.symbols = tuple(sorted(frozenset().union(*(image.symbols() for image in images))))
+        others = _others(images)
+        facts = any(fact.symbols() & set(self.symbols) for fact in domain.facts())
+        floors = any(atom.kind == FLOORDIV for atom in others)
+        self._recipes: list[Recipe] = [SHIFT]
+        if others or facts:
+            self._recipes.append(LINKED)
+        if floors:
+            self._recipes.append(RESIDUES)
+        if facts and others:
+            self._recipes.append(RAW)
+        self._covers: dict[Recipe, Cover | None] = {}
+        self._samples: tuple[tuple[Shape, ...], FloatArray] | None = None
+        self._points: tuple[tuple[Shape, ...], IntArray] | None = None
+        self._has_points = _count_points(domain, self._all_symbols()) <= _MAX_POINTS
+
+    def _all_symbols(self) -> tuple[str, ...]:
+        """The symbols, with those of the facts that are connected with them."""
+        known, facts = set(self.symbols), self.domain.facts()
+        while True:
+            new = {n for fact in facts if fact.symbols() & known for n in fact.symbols()}
+            if new <= known:
+                return tuple(sorted(known))
+            known |= new
+
+    def _fact_indices(self) -> tuple[int, ...]:
+        known = set(self._all_symbols())
+        return tuple(i for i, fact in enumerate(self.domain.facts()) if fact.symbols() <= known)
+
+    # -- samples -----------------------------------------------------------------------------------
+    def samples(self) -> tuple[tuple[Shape, ...], FloatArray]:
+        """(legal shapes, values of the basis there in float64: monomials x shapes)."""
+        if self._samples is None:
+            shapes = self.domain.samples(_SAMPLES, 0, self.symbols)
+            values = Grid(shapes).matrix(self.basis).astype(np.float64)
+            self._samples = shapes, values
+        return self._samples
+
+    def sampled(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+        """(values, bounds of their rounding errors) of rows at the sample shapes."""
+        _, values = self.samples()
+        floats = rows.astype(np.float64)
+        error = np.abs(floats) @ np.abs(values) * ((len(self.basis) + 8) * 2.0**-51)
+        return floats @ values, error
+
+    # -- many rows ---------------------------------------------------------------------------------
+    def prove(self, rows: IntArray, deep: bool = True) -> npt.NDArray[np.int8]:
+        """For every row the code of the tier that proves it >= 0 (see TIERS), 0 where none does."""
+        codes = np.zeros(len(rows), dtype=np.int8)
+        codes[~any_in_row(rows != 0)] = _TIER["equal"]
+        for tier, holds in self._shallow():
+            left = np.flatnonzero(codes == 0)
+            if left.size == 0:
+                return codes
+            codes[left[holds(rows[left])]] = _TIER[tier]
+            if tier == "points":
+                return codes  # nothing else can prove what a point refutes
+        if deep:
+            for i in np.flatnonzero(codes == 0):
+                found = self._find_deep(rows[i])
+                if isinstance(found, Evidence):
+                    codes[i] = _TIER[found.tier]
+        return codes
+
+    def _shallow(self) -> Iterator[tuple[str, Callable[[IntArray], BoolArray]]]:
+        for recipe in self._recipes:
+            cover = self.cover(recipe)
+            if cover is not None:
+                yield recipe.tier, cover.holds
+            if recipe is SHIFT and self._has_points:
+                yield "points", self._points_hold
+
+    def cover(self, recipe: Recipe) -> Cover | None:
+        """The cover by a recipe, built once."""
+        if recipe not in self._covers:
+            self._covers[recipe] = build_cover(self.basis, self.domain, recipe)
+        return self._covers[recipe]
+
+    # -- one row -----------------------------------------------------------------------------------
+    def find(self, row: IntArray, deep: bool = True) -> Evidence | Shape | None:
+        """The proof that a row is >= 0, a legal shape where it is negative, or None."""
+        if not row.any():
+            return Evidence("equal", lambda: ((), (), Leaf((), ())))
+        one = row.reshape(1, -1)
+        for recipe in self._recipes:
+            cover = self.cover(recipe)
+            if cover is not None and cover.holds(one)[0]:
+                return Evidence(recipe.tier, partial(_write_leaves, cover, row))
+            if recipe is SHIFT and self._has_points:
+                return self._find_points(row)
+        return self._find_deep(row) if deep else None
+
+    def _find_deep(self, row: IntArray) -> Evidence | Shape | None:
+        if self._has_points:
+            return None
+        last = self._recipes[-1]
+        best = RESIDUES if RESIDUES in self._recipes else last
+        variants = [best]
+        if last is not best:
+            variants.append(last)
+        for recipe in list(variants):
+            if recipe.residues:
+                variants.append(Recipe(recipe.tier, facts=recipe.facts, residues=True, even=True))
+        variants.append(Recipe(best.tier, best.cases, best.facts, best.linked, best.residues, True, True))
+        for recipe in variants:
+            cover = self.cover(recipe)
+            if cover is None:
+                continue
+            sectors = [_sectors(block, row) for block in cover.blocks]
+            proofs = [found[0] for found in sectors if found is not None and found[1].all()]
+            if len(proofs) == len(sectors):
+                return Evidence("sectors", partial(_write_classes, cover, proofs))
+        for recipe in dict.fromkeys((best, last)):
+            cover = self.cover(recipe)
+            found = None if cover is None else self._boxes(cover, row)
+            if found is not None:
+                return found
+        return None
+
+    def _boxes(self, cover: Cover, row: IntArray) -> Evidence | Shape | None:
+        budget = Budget(_BOXES)
+        proofs: list[Proof] = []
+        for index, block in enumerate(cover.blocks):
+            found: dict[int, Proof] = {}
+            sectors = _sectors(block, row)
+            for cls in range(len(block.classes)):
+                if sectors is not None and sectors[1][cls]:
+                    found[cls] = sectors[0](cls)
+                    continue
+                result = search(block.names, block.reals, block.powers(row, cls), block.widths(cls), budget)
+                if isinstance(result, Negative):
+                    return self._confirmed(cover.shape(index, cls, result.point), row)
+                if result is None:
+                    return None
+                found[cls] = result
+            proofs.append(by_classes(block, found.__getitem__))
+        return Evidence("boxes", partial(_write, cover, proofs))
+
+    def _confirmed(self, shape: Shape, row: IntArray) -> Shape | None:
+        """The shape, completed, if it is legal and the row is negative there."""
+        domain = self.domain
+        free = {name: domain.range_of(name).lo for name in domain.symbols() if name not in domain.equalities}
+        whole = domain.completed({**free, **shape})
+        return whole if domain.contains(whole) and self.value(row, whole) < 0 else None
+
+    def value(self, row: IntArray, shape: Mapping[str, int]) -> int:
+        """The exact value of a row at a shape."""
+        expr = Expr({mono: int(c) for mono, c in zip(self.basis, row, strict=True) if c})
+        return expr.evaluate(shape)
+
+    # -- points ------------------------------------------------------------------------------------
+    def points(self) -> tuple[tuple[Shape, ...], IntArray]:
+        """(every legal shape, values of the basis there), of a small finite domain."""
+        if self._points is None:
+            names = self._all_symbols()
+            ranges = [self.domain.range_of(name) for name in names]
+            facts = [self.domain.facts()[i] for i in self._fact_indices()]
+            axes = (range(r.lo, (r.hi or 0) + 1, r.divisor) for r in ranges)
+            shapes = (dict(zip(names, point, strict=True)) for point in product(*axes))
+            legal = tuple(
+                self.domain.completed(shape)
+                for shape in shapes
+                if all(fact.evaluate(shape) >= 0 for fact in facts)
+            )
+            self._points = legal, Grid(legal).matrix(self.basis)
+        return self._points
+
+    def _points_hold(self, rows: IntArray) -> BoolArray:
+        return none_negative(matmul(rows, self.points()[1]))
+
+    def _find_points(self, row: IntArray) -> Evidence | Shape | None:
+        shapes, values = self.points()
+        at = matmul(row.reshape(1, -1), values)[0]
+        if (at >= 0).all():
+            proof = Points(tuple(int(v) for v in at))
+            return Evidence("points", lambda: (self._all_symbols(), self._fact_indices(), proof))
+        return self._confirmed(shapes[int(np.argmin(at))], row)
+
+
+def _others(images: Sequence[Expr]) -> set[Atom]:
+    found: set[Atom] = set()
+    stack = [atom for image in images for atom in image.atoms()]
+    while stack:
+        atom = stack.pop()
+        if atom.kind != SYMBOL and atom not in found:
+            found.add(atom)
+            stack += [a for operand in atom.args for a in operand.atoms()]
+    return found
+
+
+def _count_points(domain: Domain, names: Sequence[str]) -> float:
+    ranges = [domain.range_of(name) for name in names]
+    if any(r.hi is None for r in ranges):
+        return float("inf")
+    return prod(((r.hi or 0) - r.lo) // r.divisor + 1 for r in ranges)
+
+
+Written = tuple[tuple[str, ...], tuple[int, ...], Proof]
+
+
+def _write(cover: Cover, proofs: Iterable[Proof]) -> Written:
+    return cover.symbols, cover.facts, cover.build(iter(proofs))
+
+
+def _write_classes(cover: Cover, of_class: Sequence[Callable[[int], Proof]]) -> Written:
+    return _write(cover, (by_classes(block, f) for block, f in zip(cover.blocks, of_class, strict=True)))
+
+
+def _write_leaves(cover: Cover, row: IntArray) -> Written:
+    vectors = [block.vectors(row) for block in cover.blocks]
+    return _write_classes(cover, [partial(_leaf, b, v) for b, v in zip(cover.blocks, vectors, strict=True)])
+
+
+def _leaf(block: Block, vectors: IntArray, cls: int) -> Proof:
+    return block.leaf(vectors[cls])
+
+
+def _sectors(block: Block, row: IntArray) -> tuple[Callable[[int], Proof], BoolArray] | None:
+    """(the proof of a class by sectors, which classes have one); None where sectors do not apply.
+
+    Classes without negative coefficients need no sectors.
+    """
+    vectors = block.vectors(row)
+    columns, _, degrees = block.bernstein
+    plain = none_negative(vectors)
+    if plain.all():
+        return partial(_leaf, block, vectors), plain
+    unbounded = [v for v, name in enumerate(block.names) if block.limits[name] is None]
+    negative = [columns[j] for j in np.flatnonzero(any_in_row(vectors.T < 0))]
+    mixed = [v for v in unbounded if any(e[v] for e in negative)]
+    if len(mixed) == 1:
+        # The other factor of a product like x*(y - x) is in no negative column: take all that occur.
+        mixed = [v for v in unbounded if vectors[:, [j for j, e in enumerate(columns) if e[v]]].any()]
+    if not 2 <= len(mixed) <= _MAX_SECTOR_NAMES:
+        return None
+    parts = [block.sector(vectors, order) for order in permutations(mixed)]
+    split: BoolArray = np.logical_and.reduce([none_negative(found) for _, found in parts])
+    names = tuple(block.names[v] for v in mixed)
+
+    def of_class(cls: int) -> Proof:
+        if plain[cls]:
+            return block.leaf(vectors[cls])
+        return Sectors(names, tuple(leaf(block.names, c, found[cls], degrees) for c, found in parts))
+
+    return of_class, plain | split
+
+
+def prover_of(basis: tuple[Monomial, ...], domain: Domain) -> Prover:
+    """The prover of a basis, kept with the domain."""
+    kept: dict[tuple[Monomial, ...], Prover] = domain.memo("provers")
+    found = kept.get(basis)
+    if found is None:
+        if len(kept) >= _KEPT_PROVERS:
+            kept.pop(next(iter(kept)))
+        found = kept[basis] = Prover(basis, domain)
+    return found
