@@ -36,10 +36,15 @@ ALLOC, OUTPUT, SHARE = "alloc", "output", "share"
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What the plan depends on besides the graph: session settings and the provider of all nodes."""
+    """What the plan depends on besides the graph: session settings, and where nodes run.
+
+    `provider` runs all nodes but, on CUDA, those of the main graph in `host_nodes`, which are on the CPU.
+    ONNX Runtime plans the two apart: what nodes of both make or read is never taken over in place.
+    """
 
     provider: str = "cpu"
     mem_reuse: bool = False
+    host_nodes: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,8 @@ class PlanInput:
     `reads` are the bases it reads, one entry per read. `uses` counts what must be over before a buffer is
     free: reads, and one that never ends for values that others own. `key` numbers equal sizes, -1 for sizes
     that equal nothing. `makes` are all bases a node's outputs lie in, `reusable` those that may take an
-    old buffer (both used with memory reuse only). `static` are the graph outputs whose dims are all numbers.
+    old buffer (both used with memory reuse only). `static` are the graph outputs whose dims are all numbers,
+    `host` the values in the CPU's memory where the provider has its own.
     """
 
     view: GraphView
@@ -66,6 +72,7 @@ class PlanInput:
     key: tuple[int, ...]
     reusable: frozenset[int]
     static: frozenset[int]
+    host: frozenset[int]
     subplans: Mapping[tuple[int, str], Plan] = field(default_factory=dict)
 
     def plan(self, order: Sequence[int]) -> Plan:
@@ -213,34 +220,35 @@ def _prepare(
     view: GraphView, keys: DimKeys, options: PlanOptions, subgraph_order: OrderRule, parent: Node | None
 ) -> PlanInput:
     kinds = _kinds(view)
-    outputs = {v for v in view.outputs if kinds[v] == NODE}
-    numbers: dict[SizeKey, int] = {}
-    key = tuple(-1 if k is None else numbers.setdefault(k, len(numbers)) for k in keys.values)
+    outputs = frozenset(v for v in view.outputs if kinds[v] == NODE)
+    host_nodes = options.host_nodes if parent is None and options.provider != "cpu" else frozenset()
+    host = _host_values(view, options.provider, host_nodes)
+    numbers: dict[tuple[SizeKey, bool], int] = {}
+    key = tuple(
+        -1 if k is None else numbers.setdefault((k, v in host), len(numbers))
+        for v, k in enumerate(keys.values)
+    )
     base = list(range(len(kinds)))
     fixed: list[tuple[int, ...]] = []
     may: list[tuple[tuple[int, tuple[int, ...]], ...]] = []
     for node in view.nodes:
-        sharing = sharing_of(node, options.provider)
+        sharing = sharing_of(node, "cpu" if node.index in host_nodes else options.provider)
         always: list[int] = []
         maybe: list[tuple[int, tuple[int, ...]]] = []
         for position, value in enumerate(node.outputs):
             if value < 0 or kinds[value] != NODE:
                 continue
-            if value in outputs:
-                # A Loop's body hands a value that it only passes on without a copy.
-                if parent is not None and parent.op == "Loop" and _passes_on(view, node):
-                    base[value] = base[node.inputs[0]]
-                else:
-                    always.append(value)
-                continue
             alias = next(_given(node, sharing.alias, position), -1)
+            if value in outputs:
+                # A Loop's body hands on a value that it only passes through without a copy.
+                alias = node.inputs[0] if parent and parent.op == "Loop" and _passes_on(view, node) else -1
             if alias >= 0:
                 base[value] = base[alias]
                 continue
             sources = tuple(
                 base[source]
                 for source in _given(node, sharing.in_place, position)
-                if key[source] >= 0 and key[source] == key[value]
+                if value not in outputs and key[source] >= 0 and key[source] == key[value]
             )
             if sources:
                 maybe.append((value, sources))
@@ -250,6 +258,12 @@ def _prepare(
         may.append(tuple(maybe))
     reads = tuple(tuple(base[v] for v in node.reads()) for node in view.nodes)
     makes = tuple(tuple(base[v] for v in node.outputs if v >= 0) for node in view.nodes)
+    if host_nodes:
+        shared = _on_both(host_nodes, reads, makes)
+        for n, choices in enumerate(may):
+            kept = [(v, tuple(s for s in sources if s not in shared)) for v, sources in choices]
+            may[n] = tuple(choice for choice in kept if choice[1])
+            fixed[n] = (*fixed[n], *(v for v, sources in kept if not sources))
     uses = [int(kind != NODE or value in outputs) for value, kind in enumerate(kinds)]
     for read in reads:
         for value in read:
@@ -259,8 +273,27 @@ def _prepare(
     static = frozenset(v for v in view.outputs if _is_static(keys.values[v]))
     return PlanInput(
         view, options, tuple(base), tuple(uses), reads, tuple(fixed), tuple(may), makes, key, reusable,
-        static, MappingProxyType(_subplans(view, keys, options, subgraph_order)),
+        static, host, MappingProxyType(_subplans(view, keys, options, subgraph_order)),
     )  # fmt: skip
+
+
+def _on_both(
+    host_nodes: frozenset[int], reads: Sequence[Iterable[int]], makes: Sequence[Iterable[int]]
+) -> frozenset[int]:
+    """Bases that nodes on the CPU and nodes elsewhere make or read."""
+    touched: tuple[set[int], set[int]] = (set(), set())
+    for bases in (reads, makes):
+        for node, values in enumerate(bases):
+            touched[node in host_nodes].update(values)
+    return frozenset(touched[0] & touched[1])
+
+
+def _host_values(view: GraphView, provider: str, host_nodes: frozenset[int]) -> frozenset[int]:
+    """Values in the CPU's memory on a provider with its own: made there, or shapes."""
+    if provider == "cpu":
+        return frozenset()
+    made = (n.outputs for n in view.nodes if n.index in host_nodes or n.op in ("Shape", "Size"))
+    return frozenset(v for outputs in made for v in outputs if v >= 0)
 
 
 def _kinds(view: GraphView) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from onnx_symmem.memory.sizes import ValueSizes
 __all__ = ["MemoryProfile", "Moment", "NotCounted", "Slot", "profile"]
 
 EXACT, BOUND, UNKNOWN = "exact", "bound", "unknown"
-ACTIVATION = "activation"
+ACTIVATION, HOST = "activation", "host"
 END = -1
 _NO_SIZE = "its size is unknown"
 
@@ -54,7 +54,10 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A value of the main graph or of a subgraph that may take memory; `bytes` None: unknown."""
+    """A value of the main graph or of a subgraph that may take memory; `bytes` None: unknown.
+
+    `scope` is output, activation, or host: in the CPU's memory while the rows count the provider's.
+    """
 
     name: str
     bytes: Expr | None
@@ -218,8 +221,10 @@ class _Recorder:
         first = len(self.slots)
         if outputs is None:
             outputs = dict.fromkeys(plan.source.outputs, OUTPUT)
+        host = plan.source.host
         for value, size in zip(plan.view.values, sizes.bytes, strict=True):
-            self.slots.append(Slot(prefix + value.name, size, outputs.get(value.index, ACTIVATION)))
+            scope = HOST if value.index in host else outputs.get(value.index, ACTIVATION)
+            self.slots.append(Slot(prefix + value.name, size, scope))
             self.why.append(sizes.why.get(value.index, _NO_SIZE))
         inner: dict[tuple[int, str], _Frame] = {}
         for at, sub in plan.subplans.items():
@@ -284,6 +289,8 @@ class _Recorder:
         """Allocate (+1) or free (-1) before the next moment."""
         row = len(self.moments)
         for slot in slots:
+            if self.slots[slot].scope == HOST:
+                continue
             self.rows.append(row)
             self.changed.append(slot)
             self.signs.append(sign)

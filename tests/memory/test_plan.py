@@ -205,3 +205,23 @@ def test_planning_one_order_is_fast(reuse):
     result = ready.plan(range(20_000))
     assert time.perf_counter() - start < 0.5
     assert sum(map(len, result.allocations)) - sum(map(len, result.releases)) == 1
+
+
+def test_nodes_on_the_host_are_planned_apart_from_those_on_the_device():
+    nodes = [
+        node("Neg x > a"), node("Relu a > b"), node("Relu b > c"), node("Relu c > d"), node("Neg d > y"),
+        node("Shape x > s"),
+    ]  # fmt: skip
+    proto = model(
+        nodes, [X], [info("y", [1, "N"]), info("s", [2], INT64)], (), [info(v, [1, "N"]) for v in "abcd"]
+    )
+    view = view_model(proto).graph
+    order, keys = range(6), from_declared(view)
+    device = prepare(view, keys, PlanOptions("cuda")).plan(order)
+    assert {v: roots(device)[v] for v in "bcd"} == {"b": "a", "c": "a", "d": "a"}
+    # c on the host: its input comes from the device and its output goes back there.
+    split = prepare(view, keys, PlanOptions("cuda", host_nodes=frozenset({2}))).plan(order)
+    assert {v: roots(split)[v] for v in "bcd"} == {"b": "a", "c": "c", "d": "d"}
+    names = [v.name for v in view.values]
+    assert sorted(names[v] for v in split.source.host) == ["c", "s"]
+    assert device.source.host == {names.index("s")}

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.text import parse
 from onnx_symmem.graph.view import view_model
-from onnx_symmem.memory.plan import plan
+from onnx_symmem.memory.plan import PlanOptions, plan
 from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import ValueSizes, from_declared
 from tests.memory.runtime import BOOL, FLOAT, INT64, bytes_by_node, info, measured, model, number, predicted
@@ -238,3 +238,17 @@ def test_a_graph_without_nodes_has_no_rows():
     proto = model([], [X], [info("x", [1, "N"])])
     result = predicted(proto)
     assert (len(result.moments), len(result.in_use), result.inputs) == (0, 0, 4 * N)
+
+
+def test_rows_of_a_device_leave_out_what_lies_on_the_host():
+    proto = model(
+        [node("Neg x > a"), node("Shape a > s"), node("Neg a > y")], [X], [info("y", [1, "N"])],
+        (), [info("a", [1, "N"]), info("s", [2], INT64)],
+    )  # fmt: skip
+    view = view_model(proto).graph
+    keys, sizes = from_declared(view), ValueSizes((4 * N, 4 * N, Expr.const(16), 4 * N), {}, {})
+    rows = {
+        provider: profile(plan(view, (0, 1, 2), keys, PlanOptions(provider)), sizes).in_use.exprs()
+        for provider in ("cpu", "cuda")
+    }
+    assert rows == {"cpu": [4 * N, 4 * N + 16, 8 * N + 16], "cuda": [4 * N, 4 * N, 8 * N]}
