@@ -1,0 +1,194 @@
+"""What one run really takes: bytes per node from ONNX Runtime's profile, beside what the plan predicts.
+
+Every measurement makes sessions of its own, with arenas of their own, and drops outputs before the next run.
+Tensor bytes are those in use as requested, less what is static (weights laid out anew for the kernels, and on
+a GPU weights and inputs): this is what the plan predicts. The arena shows more, namely kernels' scratch
+buffers and the slack of its chunks, and holds more than it uses.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from onnx_symmem.errors import RunFailed, UsageError
+from onnx_symmem.graph.load import load_model
+from onnx_symmem.run.device import device_bytes_in_use
+from onnx_symmem.run.inputs import Fill, generate_inputs, resolve_shape
+from onnx_symmem.run.predict import Mismatch, NodeBytes, Prediction, WrongDims, predict
+from onnx_symmem.run.profile import RunProfile, read_profile
+from onnx_symmem.run.session import (
+    PROVIDERS,
+    ModelSource,
+    SessionSettings,
+    create_session,
+    feeds_of,
+    kept,
+    run_session,
+)
+from onnx_symmem.shapes.engine import infer_shapes
+from onnx_symmem.shapes.table import ModelShapes
+
+__all__ = ["Measurement", "RunFigures", "measure"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """One profiled run, in bytes.
+
+    `requested_peak` is the most that tensors took (static bytes not counted), `in_use_peak` the most that was
+    taken from the arena since the session was made (static bytes and scratch counted), `held` what the
+    arena has of the system at the end.
+    """
+
+    requested_peak: int
+    in_use_peak: int
+    held: int
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A model at one shape under given settings, measured, with the prediction for its first run.
+
+    `scratch` is how far use of the arena went beyond the tensors: kernels' buffers and chunk slack.
+    `first_ms` and `latency_ms` (median of further runs) are without profiling, None where not asked for.
+    `device_bytes` is the growth of all memory in use on the GPU, libraries included; None on the CPU.
+    """
+
+    model: str
+    shape: Mapping[str, int]
+    settings: SessionSettings
+    static_bytes: int
+    runs: tuple[RunFigures, ...]
+    scratch: int
+    first_ms: float | None
+    latency_ms: float | None
+    device_bytes: int | None
+    prediction: Prediction
+
+    @property
+    def provider(self) -> str:
+        """cpu or cuda."""
+        return self.settings.provider
+
+    @property
+    def nodes(self) -> tuple[NodeBytes, ...]:
+        """Measured and predicted bytes of every node of the first run, subgraphs' nodes included."""
+        return self.prediction.nodes
+
+    @property
+    def predicted_peak(self) -> int | None:
+        """Predicted `requested_peak`; None where there is no prediction (`prediction.why_not`)."""
+        return self.prediction.peak
+
+    @property
+    def nodes_equal(self) -> float | None:
+        """Share of the nodes whose bytes came out exactly as predicted; None without a prediction."""
+        compared = self.prediction.compared
+        return self.prediction.equal / compared if compared else None
+
+    @property
+    def mismatches(self) -> tuple[Mismatch, ...]:
+        """Nodes whose bytes came out other than predicted."""
+        return self.prediction.mismatches()
+
+    @property
+    def wrong_dims(self) -> tuple[WrongDims, ...]:
+        """Tensors that came out with other dims than inferred."""
+        return self.prediction.wrong_dims
+
+
+def measure(
+    model: ModelSource,
+    at: Mapping[str, int],
+    provider: str | None = None,
+    settings: SessionSettings | None = None,
+    overrides: Mapping[str, Fill] | None = None,
+    runs: int = 2,
+    seed: int = 0,
+    *,
+    shapes: ModelShapes | None = None,
+    latency_runs: int = 5,
+) -> Measurement:
+    """Run a model at the shape `at` on generated inputs and compare with the plan.
+
+    `settings` (default: `kept(provider)`) are those of the session; `shapes` spares inferring them again.
+    Latency is measured in a further session without profiling, one run and the median of `latency_runs`
+    more; 0 leaves it out.
+    """
+    if settings is None:
+        settings = kept(provider or "cpu")
+    elif provider is not None and provider != settings.provider:
+        raise UsageError(f"provider '{provider}' was asked for, but the settings say '{settings.provider}'")
+    if runs < 1:
+        raise UsageError(f"runs = {runs}: expected at least 1")
+    loaded = load_model(model)
+    shapes = shapes or infer_shapes(loaded.view())
+    shape = resolve_shape(shapes, at)
+    feeds = feeds_of(generate_inputs(shapes, shape, overrides, seed))
+    before = device_bytes_in_use(settings)
+    profiles, device = _profiled(loaded, settings, feeds, runs)
+    figures = tuple(_figures(p, profiles[0], settings) for p in profiles)
+    first_ms, latency_ms = _latency(loaded, settings, feeds, latency_runs)
+    return Measurement(
+        model=loaded.label,
+        shape=shape,
+        settings=settings,
+        static_bytes=profiles[0].static_bytes(PROVIDERS[settings.provider]),
+        runs=figures,
+        scratch=_scratch(figures[0], profiles[0], settings),
+        first_ms=first_ms,
+        latency_ms=latency_ms,
+        device_bytes=None if before is None or device is None else device - before,
+        prediction=predict(loaded, shapes, settings, shape, profiles[0]),
+    )
+
+
+def _profiled(
+    model: ModelSource, settings: SessionSettings, feeds: Mapping[str, Any], runs: int
+) -> tuple[tuple[RunProfile, ...], int | None]:
+    with tempfile.TemporaryDirectory(prefix="onnx-symmem-") as folder:
+        session = create_session(model, replace(settings, profile_prefix=str(Path(folder, "profile"))))
+        try:
+            for _ in range(runs):
+                run_session(session, feeds)
+            device = device_bytes_in_use(settings)
+        finally:
+            file = session.end_profiling()
+        return read_profile(file, runs), device
+
+
+def _figures(run: RunProfile, first: RunProfile, settings: SessionSettings) -> RunFigures:
+    provider = PROVIDERS[settings.provider]
+    events = run.of_provider(provider)
+    if not events:
+        raise RunFailed(f"no node ran on {provider} with an arena; nothing was measured")
+    return RunFigures(
+        requested_peak=max(e.requested or 0 for e in events) - first.static_bytes(provider),
+        in_use_peak=max(e.in_use_peak or 0 for e in events),
+        held=events[-1].held or 0,
+    )
+
+
+def _scratch(figures: RunFigures, run: RunProfile, settings: SessionSettings) -> int:
+    static = run.static_bytes(PROVIDERS[settings.provider])
+    return max(figures.in_use_peak - static - figures.requested_peak, 0)
+
+
+def _latency(
+    model: ModelSource, settings: SessionSettings, feeds: Mapping[str, Any], runs: int
+) -> tuple[float | None, float | None]:
+    if runs < 1:
+        return None, None
+    session = create_session(model, replace(settings, profile_prefix=None))
+    times = []
+    for _ in range(runs + 1):
+        start = time.perf_counter()
+        run_session(session, feeds)
+        times.append((time.perf_counter() - start) * 1e3)
+    return times[0], statistics.median(times[1:])
