@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from onnx_symmem.graph.load import load_model
+from onnx_symmem.graph.load import check_external_data, load_model
 from onnx_symmem.memory.execution_order import default_order, priority_order
 from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import MemoryProfile, profile
@@ -111,4 +111,7 @@ def create_session(
     model: Any, provider: str = "cpu", settings: SessionSettings | None = None
 ) -> onnxruntime.InferenceSession:
     """An ONNX Runtime session that runs a planned model exactly as planned."""
-    return make_session(load_model(model), settings or kept(provider))
+    loaded = load_model(model)
+    check_external_data(loaded)
+    # From a path ONNX Runtime maps the weights file instead of reading it.
+    return make_session(loaded if loaded.path is None else loaded.path, settings or kept(provider))

@@ -1,0 +1,77 @@
+from onnx import TensorProto, helper
+
+from onnx_symmem.graph.load import load_model
+from onnx_symmem.memory.plan import prepare
+from onnx_symmem.memory.sizes import from_declared, from_written
+from onnx_symmem.rewrite.value_info import dim_text, write_dims
+from onnx_symmem.shapes.engine import infer_shapes
+
+
+def window_model():
+    """Split and rejoin: the dim after Concat is unknown to the file, and equal to the input's."""
+    nodes = [
+        helper.make_node("Split", ["x"], ["a", "b"], axis=1, num_outputs=2),
+        helper.make_node("Concat", ["b", "a"], ["t"], axis=1),
+        helper.make_node("Relu", ["t"], ["r"]),
+        helper.make_node("Neg", ["r"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "2*k"])
+    k = helper.make_tensor_value_info("k", TensorProto.FLOAT, ["k"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", None])
+    graph = helper.make_graph(nodes, "g", [x, k], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+def test_every_value_gets_its_dims_and_the_contract_stays():
+    loaded = load_model(window_model())
+    result = write_dims(loaded.proto, infer_shapes(loaded.view()))
+    dims = {i.name: [d.dim_param or d.dim_value for d in i.type.tensor_type.shape.dim] for i in result.graph.value_info}
+    assert dims == {"a": ["n", "k"], "b": ["n", "k"], "t": ["n", "2*k"], "r": ["n", "2*k"]}
+    assert result.graph.output == loaded.proto.graph.output
+    assert result.graph.input == loaded.proto.graph.input
+    assert not loaded.proto.graph.value_info
+
+
+def test_written_dims_are_what_the_planner_compares():
+    loaded = load_model(window_model())
+    shapes = infer_shapes(loaded.view())
+    written = load_model(write_dims(loaded.proto, shapes)).view()
+    values = [v.index for v in written.graph.values if v.kind == "node" and v.name != "y"]
+    declared, expected = from_declared(written.graph).values, from_written(shapes.graph).values
+    assert [declared[v] for v in values] == [expected[v] for v in values]
+    order = range(len(written.graph.nodes))
+    before = prepare(loaded.view().graph, from_declared(loaded.view().graph)).plan(order)
+    after = prepare(written.graph, from_declared(written.graph)).plan(order)
+    assert before.kind.count("share") == 0
+    assert after.kind.count("share") == 1
+
+
+def test_subgraphs_get_their_dims_too():
+    inner = helper.make_graph(
+        [helper.make_node("Neg", ["r"], ["m"]), helper.make_node("Exp", ["m"], ["o"])],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("o", TensorProto.FLOAT, None)],
+    )
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
+    c = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x, c], [y]), opset_imports=[helper.make_opsetid("", 18)], ir_version=10
+    )
+    loaded = load_model(model)
+    result = write_dims(loaded.proto, infer_shapes(loaded.view()))
+    branch = next(a.g for a in result.graph.node[1].attribute if a.name == "then_branch")
+    assert [i.name for i in branch.value_info] == ["m"]
+    assert [d.dim_param or d.dim_value for d in branch.value_info[0].type.tensor_type.shape.dim] == ["n", 4]
+
+
+def test_dim_text():
+    from onnx_symmem.expr.expression import Expr
+
+    assert dim_text(Expr.const(7)) == 7
+    assert dim_text(8 * ((Expr.symbol("h") - 1) // 8) + 8) == "8*((h + 7)//8)"
