@@ -131,8 +131,8 @@ def test_index_into_a_symbolic_dim():
 
 def test_coordinates_are_bounded_one_by_one():
     nodes = [
-        node("Unsqueeze", ["i", "axis"], ["a"]),
-        node("Unsqueeze", ["j", "axis"], ["b"]),
+        node("Unsqueeze", ["i", "axis"], ["a"], name="first"),
+        node("Unsqueeze", ["j", "axis"], ["b"], name="second"),
         node("Concat", ["a", "b"], ["k"], axis=-1),
         node("ScatterND", ["x", "k", "u"], ["y"]),
     ]
@@ -153,7 +153,7 @@ def test_index_found_in_a_branch(name):
 
 def test_index_carried_through_a_loop():
     body = helper.make_graph(
-        [node("Identity", ["go"], ["on"]), node("Identity", ["v"], ["w"])],
+        [node("Identity", ["go"], ["on"], name="on"), node("Identity", ["v"], ["w"])],
         "body",
         [info("t", [], INT64), info("go", [], BOOL), info("v", ["n"], INT64)],
         [info("on", [], BOOL), info("w", ["n"], INT64)],
@@ -174,7 +174,7 @@ def test_one_hot():
     model = model_of(
         nodes,
         [info("i", ["n"], INT64)],
-        [info("y", None)],
+        [info("y", None, INT64)],
         [constant("depth", 6), constant("values", [0, 1])],
     )
     assert filled(model, {"n": 3})[0] == "randint:0:6"
@@ -236,10 +236,10 @@ def test_numbers_without_a_meaning():
 def test_sizes_and_conditions():
     nodes = [node("Range", ["zero", "i", "one"], ["y"])]
     model = model_of(
-        nodes, [info("i", [], INT64)], [info("y", None)], [constant("zero", 0), constant("one", 1)]
+        nodes, [info("i", [], INT64)], [info("y", None, INT64)], [constant("zero", 0), constant("one", 1)]
     )
     assert filled(model, {}) == ("ones", "a size at Range 'range'")
-    model = model_of([node("Not", ["i"], ["y"])], [info("i", ["n"], BOOL)], [info("y", None)])
+    model = model_of([node("Not", ["i"], ["y"])], [info("i", ["n"], BOOL)], [info("y", None, BOOL)])
     assert filled(model, {"n": 2}) == ("ones", "a condition")
 
 
