@@ -68,6 +68,13 @@ class Tally:
         """All questions."""
         return sum(self.counts.values())
 
+    def as_dict(self) -> dict[str, dict[str, int]]:
+        """Counts by kind, then by tier."""
+        result: dict[str, dict[str, int]] = {}
+        for (kind, tier), n in self.counts.items():
+            result.setdefault(kind, {})[tier] = n
+        return result
+
     def by_kind(self) -> dict[str, int]:
         """Counts by kind."""
         result: dict[str, int] = {}

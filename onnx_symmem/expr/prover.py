@@ -62,7 +62,7 @@ class Prover:
         self._covers: dict[Recipe, Cover | None] = {}
         self._samples: tuple[tuple[Shape, ...], FloatArray] | None = None
         self._points: tuple[tuple[Shape, ...], IntArray] | None = None
-        self._has_points = _count_points(domain, self._all_symbols()) <= _MAX_POINTS
+        self.has_points = _count_points(domain, self._all_symbols()) <= _MAX_POINTS
 
     def _all_symbols(self) -> tuple[str, ...]:
         """The symbols, with those of the facts that are connected with them."""
@@ -81,10 +81,14 @@ class Prover:
     def samples(self) -> tuple[tuple[Shape, ...], FloatArray]:
         """(legal shapes, values of the basis there in float64: monomials x shapes)."""
         if self._samples is None:
-            shapes = self.domain.samples(_SAMPLES, 0, self.symbols)
-            values = Grid(shapes).matrix(self.basis).astype(np.float64)
-            self._samples = shapes, values
+            shapes, values = self.exact_samples()
+            self._samples = shapes, values.astype(np.float64)
         return self._samples
+
+    def exact_samples(self) -> tuple[tuple[Shape, ...], IntArray]:
+        """(legal shapes, exact values of the basis there)."""
+        shapes = self.domain.samples(_SAMPLES, 0, self.symbols)
+        return shapes, Grid(shapes).matrix(self.basis)
 
     def sampled(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
         """(values, bounds of their rounding errors) of rows at the sample shapes."""
@@ -117,7 +121,7 @@ class Prover:
             cover = self.cover(recipe)
             if cover is not None:
                 yield recipe.tier, cover.holds
-            if recipe is SHIFT and self._has_points:
+            if recipe is SHIFT and self.has_points:
                 yield "points", self._points_hold
 
     def cover(self, recipe: Recipe) -> Cover | None:
@@ -125,6 +129,16 @@ class Prover:
         if recipe not in self._covers:
             self._covers[recipe] = build_cover(self.basis, self.domain, recipe)
         return self._covers[recipe]
+
+    def test_tables(self) -> Iterator[IntArray]:
+        """monomials x tests, cheapest table first: a row is >= 0 if row @ table has no negative number."""
+        for recipe in dict.fromkeys((self._recipes[0], self._recipes[-1])):
+            cover = self.cover(recipe)
+            if cover is not None:
+                tables = [block.tests for block in cover.blocks]
+                if any(table.dtype == object for table in tables):
+                    tables = [table.astype(object) for table in tables]
+                yield np.concatenate(tables, axis=1)
 
     # -- one row -----------------------------------------------------------------------------------
     def find(self, row: IntArray, deep: bool = True) -> Evidence | Shape | None:
@@ -136,12 +150,12 @@ class Prover:
             cover = self.cover(recipe)
             if cover is not None and cover.holds(one)[0]:
                 return Evidence(recipe.tier, partial(_write_leaves, cover, row))
-            if recipe is SHIFT and self._has_points:
+            if recipe is SHIFT and self.has_points:
                 return self._find_points(row)
         return self._find_deep(row) if deep else None
 
     def _find_deep(self, row: IntArray) -> Evidence | Shape | None:
-        if self._has_points:
+        if self.has_points:
             return None
         last = self._recipes[-1]
         best = RESIDUES if RESIDUES in self._recipes else last

@@ -1,0 +1,182 @@
+"""The largest of many expressions, as few expressions.
+
+The envelope of a set of rows is a subset whose maximum is the maximum of all at every legal shape. A
+row is left out only with a certificate: it is <= another, or <= a convex combination of others. Rows
+that no certificate was found for stay, so the result is exact in any case, only larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from onnx_symmem.expr.certificate import Certificate
+from onnx_symmem.expr.decide import Kind, Tally
+from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.dominance import Dominance, Dominators, solved_matrix
+from onnx_symmem.expr.exact import matmul
+from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.matrix import PolyMatrix
+from onnx_symmem.expr.plan_order import PlanOrder, plan_le
+from onnx_symmem.expr.prover import TIERS, Prover, prover_of
+
+__all__ = ["Envelope", "PlanOrder", "envelope", "plan_le"]
+
+_MAX_PAIR_MEMBERS = 24  # beyond, pairs are left to the game
+_MAX_GAMES = 1500
+_MAX_DEEP = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The members' maximum is the maximum of all expressions at every shape of the domain.
+
+    `member_rows` are the members' indices among the given expressions (of equal ones the first);
+    `drops` are certified dominances of the others, as indices into `matrix`, which holds the different
+    expressions; on a domain of few points `drops` is empty, since all points were looked at.
+    """
+
+    members: tuple[Expr, ...]
+    member_rows: tuple[int, ...]
+    matrix: PolyMatrix = field(repr=False)
+    domain: Domain = field(repr=False)
+    drops: tuple[Dominance, ...] = field(repr=False)
+    tally: Tally
+
+    @property
+    def certified(self) -> int:
+        """How many different expressions were left out with a certificate."""
+        return len(self.drops)
+
+    def certificates(self) -> Iterable[Certificate]:
+        """The certificates of the drops, written out one after another."""
+        return (drop.certificate(self.matrix, self.domain) for drop in self.drops)
+
+    def at(self, shape: Mapping[str, int]) -> int:
+        """The maximum at one shape."""
+        return max(member.evaluate(shape) for member in self.members)
+
+
+def envelope(exprs: PolyMatrix | Sequence[Expr], domain: Domain) -> Envelope:
+    """The envelope of one or more expressions on a domain."""
+    given = solved_matrix(exprs, domain)
+    if len(given) == 0:
+        raise ValueError("an envelope needs one expression or more")
+    matrix, like = given.unique()
+    first = np.full(len(matrix), len(given))
+    np.minimum.at(first, like, np.arange(len(given)))
+    prover = prover_of(matrix.basis, domain)
+    drops: list[Dominance] = []
+    failed = 0
+    if len(matrix) == 1:
+        chosen = [0]
+    elif prover.has_points:
+        chosen = _by_points(matrix, prover)
+    else:
+        chosen, drops, failed = _Reduction(matrix, domain).run()
+    chosen.sort(key=lambda i: int(first[i]))
+    settled = [(Kind.LE, drop.tier) for drop in drops] + [(Kind.UNKNOWN, TIERS[0])] * failed
+    if not drops and len(chosen) < len(matrix):
+        settled += [(Kind.LE, "points")] * (len(matrix) - len(chosen))
+    members = tuple(matrix.row(i) for i in chosen)
+    rows = tuple(int(first[i]) for i in chosen)
+    return Envelope(members, rows, matrix, domain, tuple(drops), Tally.of(settled))
+
+
+def _by_points(matrix: PolyMatrix, prover: Prover) -> list[int]:
+    """Few rows that reach the maximum at every legal point, those that do so at most points first."""
+    values = matmul(matrix.rows, prover.points()[1])
+    reaches = np.asarray(values == values.max(axis=0), dtype=np.bool_)
+    left = np.ones(reaches.shape[1], dtype=np.bool_)
+    chosen: list[int] = []
+    while left.any() or not chosen:
+        best = int(np.argmax(reaches[:, left].sum(axis=1)))
+        chosen.append(best)
+        left &= ~reaches[best]
+    return chosen
+
+
+class _Reduction:
+    """The search for an envelope: members are the rows that are largest at some sample, then what is left."""
+
+    def __init__(self, matrix: PolyMatrix, domain: Domain) -> None:
+        self.search = Dominators(matrix, domain)
+        self.drops: list[Dominance] = []
+        winners = self.search.values.argmax(axis=0)
+        rows, wins = np.unique(winners, return_counts=True)
+        self.members = [int(row) for row in rows[np.argsort(-wins, kind="stable")]] or [0]
+        self.alive = np.setdiff1d(np.arange(len(matrix)), self.members)
+        self.games, self.deep = _MAX_GAMES, _MAX_DEEP
+
+    def run(self) -> tuple[list[int], list[Dominance], int]:
+        """(members, dominances of all other rows, members that no sample asks for)."""
+        wanted = set(self.members)
+        self._cheaply(self.members, [])
+        while self.alive.size:
+            low = self._most_urgent()
+            found = self._alone(low)
+            if found is not None:
+                self._drop([found])
+                continue
+            before = list(self.members)
+            self.members.append(low)
+            self.alive = self.alive[self.alive != low]
+            self._cheaply([low], before)
+        self._prune()
+        return self.members, self.drops, len([m for m in self.members if m not in wanted])
+
+    def _drop(self, found: list[Dominance]) -> None:
+        self.drops += found
+        gone = {dominance.low for dominance in found}
+        self.alive = np.array([i for i in self.alive if int(i) not in gone], dtype=np.intp)
+
+    def _cheaply(self, new: Sequence[int], old: Sequence[int]) -> None:
+        """Drop what single new members, and pairs with a new member, dominate."""
+        for member in new:
+            self._drop(self.search.by_one(self.alive, member))
+        if len(self.members) > _MAX_PAIR_MEMBERS and not old:
+            return
+        for k, b in enumerate(new):
+            for a in (*old, *new[:k])[:_MAX_PAIR_MEMBERS]:
+                if self.alive.size == 0:
+                    return
+                self._drop(self.search.by_pair(self.alive, (a, b)))
+
+    def _most_urgent(self) -> int:
+        """The row that comes nearest to the maximum of the members at some sample."""
+        values = self.search.values
+        most = values[self.members].max(axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.where(most > 0, values[self.alive] / most, -np.inf)
+        return int(self.alive[int(np.argmax(ratios.max(axis=1, initial=-np.inf)))])
+
+    def _alone(self, low: int) -> Dominance | None:
+        """A dominance of one row by the costlier methods."""
+        if self.games > 0:
+            self.games -= 1
+            found = self.search.by_many(low, self.members)
+            if found is not None:
+                return found
+        for member in self.members:
+            if self.deep <= 0:
+                break
+            one = np.array([low], dtype=np.intp)
+            if self.search.below(one, [member]).size:
+                self.deep -= 1
+                deep = self.search.by_one(one, member, deep=True)
+                if deep:
+                    return deep[0]
+        return None
+
+    def _prune(self) -> None:
+        """Drop members that the others dominate; what rested on them rests on those."""
+        for member in reversed(list(self.members)):
+            others = [m for m in self.members if m != member]
+            one = np.array([member], dtype=np.intp)
+            if others and self.search.below(one, others).size:
+                found = self.search.by_many(member, others)
+                if found is not None:
+                    self.members.remove(member)
+                    self.drops.append(found)
