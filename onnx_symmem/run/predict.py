@@ -135,7 +135,8 @@ def predict(
     matched = _Matched(at)
     matched.match(shapes.graph, run.events)
     sizes = _sizes(shapes.graph, matched, value_sizes(shapes.graph))
-    options = PlanOptions(settings.provider, settings.mem_reuse)
+    host = {m.node for m in matched.events if m.path == () and m.event.provider != provider}
+    options = PlanOptions(settings.provider, settings.mem_reuse, frozenset(host))
     memory = profile(plan(view, order, keys_at_load(model, shapes.graph), options, rule), sizes)
     in_use = memory.in_use.evaluate([matched.at])[:, 0]
     row_of = {(m.node, m.path): k for k, m in enumerate(memory.moments) if not m.bound}
@@ -288,5 +289,16 @@ def _sizes(graph: GraphShapes, matched: _Matched, sizes: ValueSizes) -> ValueSiz
             else:
                 why.pop(value, None)
         known.append(size)
-    inner = {at: _sizes(graph.subgraphs[at], matched, sub) for at, sub in sizes.subgraphs.items()}
+    inner: dict[tuple[int, str], ValueSizes] = {}
+    for node in graph.view.nodes:
+        for name, view in node.subgraphs.items():
+            at = (node.index, name)
+            sub = graph.subgraphs.get(at)
+            inner[at] = _unknown(view) if sub is None else _sizes(sub, matched, sizes.subgraphs[at])
     return ValueSizes(tuple(known), why, inner)
+
+
+def _unknown(view: GraphView) -> ValueSizes:
+    """Sizes of a subgraph that inference did not get into."""
+    inner = {(n.index, name): _unknown(sub) for n in view.nodes for name, sub in n.subgraphs.items()}
+    return ValueSizes((None,) * len(view.values), {}, inner)
