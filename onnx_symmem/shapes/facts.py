@@ -1,0 +1,159 @@
+"""What inference knows while it runs: the caller's domain, narrowed by what every run entails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import lcm
+
+from onnx_symmem.errors import DomainError
+from onnx_symmem.expr.domain import Domain, SymbolRange
+from onnx_symmem.expr.expression import Expr
+from onnx_symmem.shapes.solve import divisor_of, elimination, symbol_bound, without_common_factor
+from onnx_symmem.shapes.table import Limit
+
+__all__ = ["Facts"]
+
+
+class Facts:
+    """A domain that grows: fresh symbols, limits and equalities are added, questions are answered.
+
+    Answers stay valid when facts are added (facts only narrow); cached simplifications are dropped when
+    a symbol in use becomes narrower, because better ones may then exist.
+    """
+
+    def __init__(self, domain: Domain, input_symbols: tuple[str, ...] = ()) -> None:
+        self._domain = domain
+        self._inputs = input_symbols
+        self._fresh: list[str] = []
+        self._pending: dict[str, SymbolRange] = {}
+        self._simplified: dict[Expr, Expr] = {}
+        self._bounds: dict[Expr, tuple[int | None, int | None]] = {}
+        self.limits: list[Limit] = []
+
+    @property
+    def domain(self) -> Domain:
+        """The domain with everything added so far."""
+        if self._pending:
+            pending, self._pending = self._pending, {}
+            self._domain = self._domain.with_ranges(pending)
+        return self._domain
+
+    def _for(self, expr: Expr) -> Domain:
+        return self.domain if self._pending and expr.symbols() & self._pending.keys() else self._domain
+
+    def mark(self) -> tuple[Domain, int, int]:
+        """A point to return to with `reset`."""
+        return self.domain, len(self._fresh), len(self.limits)
+
+    def reset(self, mark: tuple[Domain, int, int]) -> None:
+        """Forget what was added since the mark."""
+        self._pending = {}
+        self._domain = mark[0]
+        del self._fresh[mark[1] :]
+        del self.limits[mark[2] :]
+        self._forget()
+
+    def _forget(self) -> None:
+        self._simplified.clear()
+        self._bounds.clear()
+
+    # -- questions ---------------------------------------------------------------------------------
+    def simplify(self, expr: Expr) -> Expr:
+        """The expression with equalities applied and decided extrema resolved."""
+        if expr.is_const:
+            return expr
+        found = self._simplified.get(expr)
+        if found is None:
+            found = self._for(expr).simplify(expr)
+            self._simplified[expr] = self._simplified[found] = found
+        return found
+
+    def bounds(self, expr: Expr) -> tuple[int | None, int | None]:
+        """An interval that holds all values, None where unbounded."""
+        value = expr.as_int()
+        if value is not None:
+            return value, value
+        found = self._bounds.get(expr)
+        if found is None:
+            found = self._bounds[expr] = self._for(expr).bounds(expr)
+        return found
+
+    def at_least(self, expr: Expr, least: int) -> bool:
+        """Whether expr >= least is proved."""
+        lo, _ = self.bounds(expr)
+        if lo is not None and lo >= least:
+            return True
+        if expr.is_const:
+            return False
+        return self._for(expr).nonneg(expr - least) or self._at_least_an_operand(expr, least)
+
+    def _at_least_an_operand(self, expr: Expr, least: int) -> bool:
+        """c*max(a, ..) >= c*a and -c*min(a, ..) >= -c*a: one operand may prove it."""
+        for mono, c in expr.terms:
+            if len(mono) != 1 or mono[0][1] != 1 or mono[0][0].kind != ("max" if c > 0 else "min"):
+                continue
+            atom = mono[0][0]
+            rest = expr - Expr.of(atom) * c
+            return any(self.at_least(rest + operand * c, least) for operand in atom.args)
+        return False
+
+    # -- additions ---------------------------------------------------------------------------------
+    def declare(self, name: str, lo: int, bound: Expr | None) -> None:
+        """Add a fresh symbol of values from `lo` to `bound`."""
+        constant = bound.as_int() if bound is not None else None
+        self._fresh.append(name)
+        self._pending[name] = SymbolRange(lo, None if constant is None else max(constant, lo))
+        if bound is not None and constant is None:
+            self._domain = self.domain.with_inequality(bound - Expr.symbol(name))
+
+    def require_nonneg(self, expr: Expr, node: str, reason: str) -> None:
+        """expr >= 0 in every run: note the limit and narrow the domain, unless it was known already."""
+        expr = self.simplify(expr)
+        if expr.is_const or self.at_least(expr, 0):
+            return
+        single = symbol_bound(expr)
+        try:
+            if single is None:
+                self._domain = self.domain.with_inequality(expr)
+                self.limits.append(Limit(expr, node, reason))
+            else:
+                name, lo, hi = single
+                self._narrow(name, self.domain.range_of(name).meet(lo, hi))
+                self.limits.append(Limit(expr, node, reason, name, lo, hi))
+        except DomainError:
+            # No shape of the caller's domain gets through the node; the result holds for all of none.
+            self.limits.append(Limit(expr, node, f"{reason} (never met in the given domain)"))
+            return
+        self._forget()
+
+    def _narrow(self, name: str, to: SymbolRange) -> None:
+        self._domain = self.domain.with_ranges({name: to})
+
+    def require_equal(self, left: Expr, right: Expr, node: str, reason: str) -> None:
+        """left == right in every run: solve for a symbol or a divisor where that is possible."""
+        zero = without_common_factor(self.simplify(left - right), lambda e: self.at_least(e, 1))
+        if zero.is_const:
+            return
+        for a, b in ((left, right), (right, left)):
+            atom = b.as_atom()
+            if atom is not None and atom.kind == "min" and a in atom.args:
+                for other in atom.args:
+                    self.require_nonneg(other - a, node, reason)
+                return
+        # Fresh symbols first, then inputs, the later ones first: `past + seq` names `total`, not the reverse.
+        solved = elimination(zero, (*reversed(self._fresh), *reversed(self._inputs)))
+        multiple = divisor_of(zero) if solved is None else None
+        try:
+            if solved is not None:
+                self._domain = self.domain.with_equality(*solved)
+            elif multiple is not None:
+                name, divisor = multiple
+                known = self.domain.range_of(name)
+                self._narrow(name, replace(known, divisor=lcm(divisor, known.divisor)))
+                self.limits.append(Limit(zero, node, reason, name, divisor=divisor))
+            else:
+                self._domain = self.domain.with_equal(zero, 0)
+        except DomainError:
+            self.limits.append(Limit(-zero, node, f"{reason} (never met in the given domain)"))
+            return
+        self._forget()

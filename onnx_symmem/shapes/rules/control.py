@@ -1,0 +1,263 @@
+"""If, Loop and Scan: subgraphs are inferred with what is known of their inputs and of outer values.
+
+An If runs one of two branches: what both say holds, and a known condition decides. The carried values of
+a Loop or Scan start as given and are widened, dim by dim, until an iteration no longer changes them; a
+dim that grows by the same amount in every iteration of a known number is stated exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from onnx import TensorProto
+
+from onnx_symmem.expr.expression import ONE, Expr, maximum
+from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown
+from onnx_symmem.shapes.registry import rule
+from onnx_symmem.shapes.scope import Scope, SequenceState, State, merge_dims
+from onnx_symmem.shapes.values import PartialValue
+
+__all__: list[str] = []
+
+
+@rule("If")
+def _if(ctx: NodeContext) -> None:
+    condition = ctx.value(0)
+    flag = condition.items[0] if condition is not None and condition.items else None
+    truth = flag if isinstance(flag, Expr) else None
+    decided = truth.as_int() if truth is not None else None
+    before = len(ctx.scope.run.unknowns)
+    yes = list(ctx.scope.child(ctx.node, "then_branch", ()).results())
+    no = list(ctx.scope.child(ctx.node, "else_branch", ()).results())
+    inner = {u.symbol: u.bound for u in ctx.scope.run.unknowns[before:]}
+    for k in range(ctx.results):
+        if decided is not None:
+            ctx.set_state(k, yes[k] if decided else no[k])
+        else:
+            _merge(ctx, k, truth, yes[k], no[k], inner)
+
+
+def _outer_bound(dim: Expr, inner: Mapping[str, Expr | None]) -> Expr | None:
+    """An upper bound of a branch's dim without the symbols that exist only inside the branch."""
+    if not dim.symbols() & inner.keys():
+        return dim
+    atom = dim.as_atom()
+    bound = inner.get(atom.name) if atom is not None and atom.kind == "symbol" else None
+    return None if bound is None else _outer_bound(bound, inner)
+
+
+def _merge(
+    ctx: NodeContext, k: int, truth: Expr | None, a: State, b: State, inner: Mapping[str, Expr | None]
+) -> None:
+    """Output k of an If whose condition is not a constant."""
+    if a.sequence is not None or b.sequence is not None:
+        left, right = a.sequence or SequenceState(0, None), b.sequence or SequenceState(0, None)
+        length = left.length if left.length == right.length else None
+        merged = SequenceState(left.elem or right.elem, merge_dims(left.common, right.common), length)
+        ctx.set_state(k, State(None, 0, None, merged))
+        return
+    elem = a.elem or b.elem
+    if a.dims is None or b.dims is None or len(a.dims) != len(b.dims):
+        ctx.set(k, None, elem)
+        return
+    result: list[DimLike] = []
+    for x, y in zip(a.dims, b.dims, strict=True):
+        if x == y:
+            result.append(x)
+        elif truth is not None and not (x.symbols() | y.symbols()) & inner.keys():
+            result.append(ctx.simplify(truth * x + (ONE - truth) * y))
+        else:
+            p, q = _outer_bound(x, inner), _outer_bound(y, inner)
+            bound = None if p is None or q is None else ctx.simplify(maximum(p, q))
+            result.append(Unknown("the branches of the If differ", bound))
+    value = None
+    if a.value is not None and b.value is not None and a.value.dims == b.value.dims:
+        items = (x if x == y else None for x, y in zip(a.value.items, b.value.items, strict=True))
+        value = PartialValue(a.value.dims, tuple(items))
+    ctx.set(k, result, elem, value)
+
+
+def _widen(ctx: NodeContext, start: State, end: State, what: str) -> State:
+    """A state that covers both: differing dims become fresh symbols."""
+    if start.sequence is not None or end.sequence is not None:
+        a, b = start.sequence, end.sequence
+        common = merge_dims(a.common, b.common) if a is not None and b is not None else None
+        kind = a or b
+        return State(None, 0, None, SequenceState(kind.elem if kind is not None else 0, common))
+    elem = start.elem or end.elem
+    if start.dims is None or end.dims is None or len(start.dims) != len(end.dims):
+        return State(None, elem)
+    run, dims = ctx.scope.run, []
+    for axis, (x, y) in enumerate(zip(start.dims, end.dims, strict=True)):
+        if x == y:
+            dims.append(x)
+        else:
+            unknown = Unknown(f"{what} changes from one iteration to the next")
+            dims.append(run.fresh(unknown, what, axis, ctx.node.op, ctx.label))
+    same = start.value is not None and start.value == end.value
+    return State(tuple(dims), elem, start.value if same else None)
+
+
+def _iterate(
+    ctx: NodeContext, first: Sequence[State], carried: list[State], rest: Sequence[State], results: slice
+) -> tuple[Scope, list[State]]:
+    """Infer the body until the carried states hold for every iteration; (body, carried states)."""
+    run = ctx.scope.run
+    while True:
+        mark = run.mark()
+        states = [*first, *(s if s.sequence else State(s.dims, s.elem, s.value) for s in carried), *rest]
+        body = ctx.scope.child(ctx.node, "body", states)
+        after = list(body.results())[results]
+        stable = [_covers(a, b) for a, b in zip(carried, after, strict=True)]
+        if all(stable):
+            return body, carried
+        run.reset(mark)
+        carried = [
+            before if ok else _widen(ctx, before, now, f"carried value {k}")
+            for k, (before, now, ok) in enumerate(zip(carried, after, stable, strict=True))
+        ]
+
+
+def _covers(general: State, special: State) -> bool:
+    """Whether what `general` says of a carried value holds for `special` as well."""
+    if general.sequence is not None:
+        inner = special.sequence
+        return (
+            inner is not None and general.sequence.items is None and general.sequence.length is None
+            and (general.sequence.common is None or general.sequence.common == inner.common)
+        )  # fmt: skip
+    if general.dims is None:
+        return special.sequence is None
+    if special.dims is None or len(general.dims) != len(special.dims):
+        return False
+    if general.value is not None and general.value != special.value:
+        return False
+    return general.dims == special.dims
+
+
+def _trip_count(ctx: NodeContext, body: Scope) -> Expr | None:
+    """The number of iterations where neither data nor the body can end the loop early."""
+    limit = ctx.value(0)
+    trips = limit.items[0] if limit is not None and limit.items else None
+    if not isinstance(trips, Expr):
+        return None
+    if ctx.has(1):
+        start = ctx.value(1)
+        if start is None or start.items[:1] != (ONE,):
+            return None
+    after = body.view.outputs[0]
+    ends = body.value(after)
+    if ends is not None and ends.items[:1] == (ONE,):
+        return ctx.simplify(maximum(trips, 0))
+    if not ctx.has(1):
+        return None
+    # The condition may be handed through unchanged.
+    while body.view.values[after].producer >= 0:
+        node = body.view.nodes[body.view.values[after].producer]
+        if node.op != "Identity" or node.domain:
+            return None
+        after = node.inputs[0]
+    return ctx.simplify(maximum(trips, 0)) if after == body.view.inputs[1] else None
+
+
+@rule("Loop")
+def _loop(ctx: NodeContext) -> None:
+    scalar_int = State((), TensorProto.INT64)
+    scalar_bool = State((), TensorProto.BOOL)
+    start = [ctx.scope.state(k) for k in ctx.node.inputs[2:]]
+    mark = len(ctx.scope.run.unknowns)
+    count = len(start)
+    body, carried = _iterate(ctx, (scalar_int, scalar_bool), start, (), slice(1, 1 + count))
+    inner = {u.symbol: u.bound for u in ctx.scope.run.unknowns[mark:]}
+    trips = _trip_count(ctx, body)
+    results = list(body.results())
+    for k, (first, state) in enumerate(zip(start, carried, strict=True)):
+        ctx.set_state(k, _after_loop(ctx, k, first, state, results[1 + k], trips, inner))
+    most = ctx.value(0)
+    bound = most.items[0] if most is not None and most.items and isinstance(most.items[0], Expr) else None
+    length: DimLike
+    if trips is None:
+        length = Unknown("the number of iterations depends on data", bound, 0, ("trips", ctx.node.index))
+    else:
+        length = trips
+    for k, state in enumerate(results[1 + count :], start=count):
+        if state.dims is None:
+            ctx.set(k, None, state.elem or None)
+            continue
+        ctx.set(k, (length, *(_outside(dim, inner) for dim in state.dims)), state.elem or None)
+
+
+def _outside(dim: Expr, inner: Mapping[str, Expr | None]) -> DimLike:
+    """A dim of the body as seen from outside: sizes that change with the iteration have no one value."""
+    if not dim.symbols() & inner.keys():
+        return dim
+    return Unknown("its size is made inside the loop", _outer_bound(dim, inner))
+
+
+def _after_loop(
+    ctx: NodeContext,
+    k: int,
+    first: State,
+    state: State,
+    last: State,
+    trips: Expr | None,
+    inner: Mapping[str, Expr | None],
+) -> State:
+    """Carried value k after the loop. `state` holds in every iteration, `last` is its image."""
+    if state.dims is None or first.dims is None or last.dims is None:
+        return state if state.sequence is not None else State(None, state.elem)
+    dims: list[Expr] = []
+    for axis, (begin, dim, image) in enumerate(zip(first.dims, state.dims, last.dims, strict=True)):
+        step = image - dim
+        if not dim.symbols() & inner.keys():
+            dims.append(dim)
+        elif trips is not None and not step.symbols() & inner.keys():
+            dims.append(ctx.simplify(begin + trips * step))
+        else:
+            unknown = Unknown("its size is made inside the loop")
+            name = ctx.scope.view.values[ctx.node.outputs[k]].name if ctx.wants(k) else f"carried value {k}"
+            dims.append(ctx.scope.run.fresh(unknown, name, axis, ctx.node.op, ctx.label))
+    return State(tuple(dims), state.elem, state.value)
+
+
+@rule("Scan")
+def _scan(ctx: NodeContext) -> None:
+    attribute = ctx.attr("num_scan_inputs")
+    offset = 1 if ctx.version == 8 else 0  # opset 8 has sequence_lens first and a batch axis
+    count = ctx.count - offset - int(attribute)
+    start = [ctx.scope.state(k) for k in ctx.node.inputs[offset : offset + count]]
+    scanned: list[State] = []
+    length: Expr | None = None
+    axes = ctx.attr("scan_input_axes", (0,) * int(attribute))
+    for k in range(int(attribute)):
+        dims, elem = ctx.dims(offset + count + k), ctx.elem(offset + count + k)
+        if dims is None:
+            scanned.append(State(None, elem))
+            continue
+        axis = axes[k] + len(dims) if axes[k] < 0 else axes[k]
+        axis = 1 if offset else axis
+        length = (
+            dims[axis] if length is None else ctx.same(length, dims[axis], "Scan inputs are equally long")
+        )
+        rest = (*dims[:axis], *dims[axis + 1 :])
+        scanned.append(State(rest[1:] if offset else rest, elem))
+    if offset:
+        start = [State(None if s.dims is None else s.dims[1:], s.elem) for s in start]
+    mark = len(ctx.scope.run.unknowns)
+    body, carried = _iterate(ctx, (), start, scanned, slice(0, count))
+    inner = {u.symbol: u.bound for u in ctx.scope.run.unknowns[mark:]}
+    results = list(body.results())
+    batch = ctx.need(offset + count)[:1] if offset else ()
+    for k, (first, state) in enumerate(zip(start, carried, strict=True)):
+        final = _after_loop(ctx, k, first, state, results[k], length, inner)
+        ctx.set(k, None if final.dims is None else (*batch, *final.dims), state.elem or None)
+    out_axes = ctx.attr("scan_output_axes", (0,) * (len(results) - count))
+    for k, state in enumerate(results[count:]):
+        if state.dims is None or length is None:
+            ctx.set(count + k, None, state.elem or None)
+            continue
+        rank = len(state.dims) + 1
+        axis = out_axes[k] + rank if out_axes[k] < 0 else out_axes[k]
+        dims_out = [_outside(dim, inner) for dim in state.dims]
+        dims_out.insert(axis, length)
+        ctx.set(count + k, (*batch, *dims_out), state.elem or None)

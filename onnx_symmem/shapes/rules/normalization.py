@@ -1,0 +1,43 @@
+"""Normalisation and losses: the output has the input's dims; statistics have those of the kept axes."""
+
+from __future__ import annotations
+
+from onnx_symmem.expr.expression import ONE
+from onnx_symmem.shapes.context import NodeContext
+from onnx_symmem.shapes.registry import rule
+
+__all__: list[str] = []
+
+
+@rule("InstanceNormalization", "GroupNormalization", "RMSNormalization")
+def _plain(ctx: NodeContext) -> None:
+    ctx.set(0, ctx.need(0))
+
+
+@rule("LayerNormalization", "SimplifiedLayerNormalization")
+def _layer(ctx: NodeContext) -> None:
+    dims = ctx.need(0)
+    axis = ctx.axis(len(dims), -1)
+    statistics = (*dims[:axis], *((ONE,) * (len(dims) - axis)))
+    # SimplifiedLayerNormalization has no schema in onnx: the output has the type of the scale.
+    ctx.set(0, dims, ctx.elem(1) if ctx.node.op.startswith("Simplified") else None)
+    kind = int(ctx.attr("stash_type", 1))
+    ctx.set(1, statistics, kind)
+    ctx.set(2, statistics, kind)
+
+
+@rule("BatchNormalization")
+def _batch(ctx: NodeContext) -> None:
+    dims = ctx.need(0)
+    ctx.set(0, dims)
+    channels = dims[1:2] or (ONE,)
+    for k in range(1, 5):
+        ctx.set(k, channels, ctx.elem(3) or None)
+
+
+@rule("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
+def _loss(ctx: NodeContext) -> None:
+    scores = ctx.need(0)
+    per_element = ctx.attr("reduction", "mean") == "none"
+    ctx.set(0, (scores[0], *scores[2:]) if per_element else (), ctx.elem(0))
+    ctx.set(1, scores, ctx.elem(0))

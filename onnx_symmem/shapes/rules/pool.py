@@ -1,0 +1,88 @@
+"""Pooling: windows over an input, their number rounded down, or up with ceil_mode.
+
+    floor   (in + pads - span) // stride + 1
+    ceil    ceil((in + pads - span) / stride) + 1, minus 1 where the last window would start behind the
+            input and its pad at the front
+
+The second is the smaller of two floor divisions of the same size, so it is one of them: the one with the
+smaller constant.
+"""
+
+from __future__ import annotations
+
+from onnx_symmem.expr.expression import ONE, Expr, ceildiv, maximum
+from onnx_symmem.shapes.context import DimLike, NodeContext, Unresolved
+from onnx_symmem.shapes.registry import rule
+from onnx_symmem.shapes.rules.conv import Window
+from onnx_symmem.shapes.table import Dims
+
+__all__ = ["pool_spatial"]
+
+
+def pool_spatial(ctx: NodeContext, spatial: Dims, window: Window) -> list[DimLike]:
+    """Number of windows along each spatial axis."""
+    if len(window.kernel) != len(spatial):
+        raise Unresolved(f"kernel of rank {len(window.kernel)} on {len(spatial)} spatial axes")
+    return [_windows(ctx, size, window, k) for k, size in enumerate(spatial)]
+
+
+def _windows(ctx: NodeContext, size: Expr, window: Window, k: int) -> Expr:
+    stride, span = window.strides[k], window.span(k)
+    if window.same:
+        # ONNX Runtime pads for the kernel without its dilation.
+        return ctx.simplify(ceildiv(size, stride) + (window.kernel[k] - span) // stride)
+    room = size + window.pad(k) - span
+    if ctx.attr("ceil_mode", 0):
+        count = room + 2 * stride - 1
+        start = size + window.pads[k] + stride - 1
+        return ctx.simplify((count if ctx.at_least(start - count, 0) else start) // stride)
+    if not ctx.at_least(room, 0):
+        if not ctx.scope.certain(ctx.node):
+            # The quotient is rounded towards zero; only a limit makes that the floor.
+            quotient = maximum(0, room) // stride - maximum(0, -room) // stride
+            return ctx.simplify(maximum(0, quotient + 1))
+        ctx.limit(room, "the pooling window fits into the padded input")
+    return ctx.simplify(room // stride + 1)
+
+
+@rule("MaxPool", "AveragePool", "LpPool")
+def _pool(ctx: NodeContext) -> None:
+    dims = ctx.need(0)
+    window = Window(ctx, ctx.attr("kernel_shape", ()))
+    result = (*dims[:2], *pool_spatial(ctx, dims[2:], window))
+    ctx.set(0, result)
+    ctx.set(1, result)
+
+
+@rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+def _global_pool(ctx: NodeContext) -> None:
+    dims = ctx.need(0)
+    ctx.set(0, (*dims[:2], *((ONE,) * (len(dims) - 2))))
+
+
+@rule("MaxUnpool")
+def _max_unpool(ctx: NodeContext) -> None:
+    dims = ctx.need(0)
+    if ctx.has(2):
+        ctx.set(0, [ctx.item(2, k) for k in range(len(dims))])
+        return
+    window = Window(ctx, ctx.attr("kernel_shape", ()))
+    spatial = [
+        (size - 1) * window.strides[k] + window.kernel[k] - window.pad(k) for k, size in enumerate(dims[2:])
+    ]
+    ctx.set(0, (*dims[:2], *spatial))
+
+
+@rule("MaxRoiPool")
+def _max_roi_pool(ctx: NodeContext) -> None:
+    ctx.set(0, (ctx.need(1)[0], ctx.need(0)[1], *ctx.attr("pooled_shape", ())))
+
+
+@rule("RoiAlign")
+def _roi_align(ctx: NodeContext) -> None:
+    rois = (
+        ctx.same(ctx.need(1)[0], ctx.need(2)[0], "one batch index per region")
+        if ctx.dims(2)
+        else ctx.need(1)[0]
+    )
+    ctx.set(0, (rois, ctx.need(0)[1], ctx.attr("output_height", 1), ctx.attr("output_width", 1)))

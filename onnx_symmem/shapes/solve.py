@@ -1,0 +1,138 @@
+"""Small exact solvers: what an equality or an inequality between sizes says about single symbols.
+
+Only steps that keep equivalence are taken (for sizes that satisfy the stated side conditions); where no
+step applies the answer is None and the fact stays a fact about expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import gcd, lcm
+
+from onnx_symmem.expr.expression import Atom, Expr
+
+__all__ = ["divisor_of", "elimination", "symbol_bound", "without_common_factor"]
+
+MAX_RESIDUES = 512
+_K = "\0k"  # a symbol that no model can name
+
+
+def symbol_bound(expr: Expr) -> tuple[str, int | None, int | None] | None:
+    """(symbol, lo, hi) equivalent to expr >= 0, where expr is monotone in one symbol by a chain of steps.
+
+    k*atom + c >= 0 with k > 0 says atom >= ceil(-c/k); with k < 0, atom <= floor(c/-k); a floor division
+    x//d (d > 0) is at least m where x >= d*m, and at most m where x <= d*m + d - 1.
+    """
+    constant = expr.constant_term()
+    rest = [(mono, c) for mono, c in expr.terms if mono]
+    if len(rest) != 1 or len(rest[0][0]) != 1 or rest[0][0][0][1] != 1:
+        return None
+    atom, factor = rest[0][0][0][0], rest[0][1]
+    if factor > 0:
+        return _at_least(atom, -(constant // factor))
+    return _at_most(atom, constant // -factor)
+
+
+def _at_least(atom: Atom, least: int) -> tuple[str, int | None, int | None] | None:
+    if atom.kind == "symbol":
+        return atom.name, least, None
+    divisor = atom.args[1].as_int() if atom.kind == "floordiv" else None
+    if divisor is not None and divisor > 0:
+        return symbol_bound(atom.args[0] - divisor * least)
+    return None
+
+
+def _at_most(atom: Atom, most: int) -> tuple[str, int | None, int | None] | None:
+    if atom.kind == "symbol":
+        return atom.name, None, most
+    divisor = atom.args[1].as_int() if atom.kind == "floordiv" else None
+    if divisor is not None and divisor > 0:
+        return symbol_bound(Expr.const(divisor * most + divisor - 1) - atom.args[0])
+    return None
+
+
+def without_common_factor(expr: Expr, positive: Callable[[Expr], bool]) -> Expr:
+    """`expr` divided by all factors common to its terms that are never zero: equal to zero likewise."""
+    if len(expr.terms) < 2:
+        return expr
+    common = dict(expr.terms[0][0])
+    factor = 0
+    for mono, c in expr.terms:
+        powers = dict(mono)
+        common = {a: min(p, powers[a]) for a, p in common.items() if a in powers}
+        factor = gcd(factor, c)
+    divisor = Expr.const(factor)
+    for atom in sorted(common, key=lambda a: a.key):
+        if positive(Expr.of(atom)):
+            divisor = divisor * Expr.of(atom) ** common[atom]
+    quotient = expr.exact_quotient(divisor)
+    return expr if quotient is None else quotient
+
+
+def elimination(zero: Expr, preference: Sequence[str]) -> tuple[str, Expr] | None:
+    """(symbol, expr) with symbol == expr equivalent to zero == 0, the symbol not occurring in expr.
+
+    A symbol qualifies where it stands alone in one term with coefficient 1 or -1. Preferred is a solution
+    without negative terms (a size plus a size, not a difference), then the order of `preference`.
+    """
+    found: list[tuple[bool, int, str, Expr]] = []
+    rank = {name: k for k, name in enumerate(preference)}
+    for mono, c in zero.terms:
+        if len(mono) != 1 or mono[0][1] != 1 or mono[0][0].kind != "symbol" or abs(c) != 1:
+            continue
+        name = mono[0][0].name
+        solution = (Expr.symbol(name) - zero) if c == 1 else (Expr.symbol(name) + zero)
+        if name not in solution.symbols():
+            negative = any(k < 0 for _, k in solution.terms)
+            found.append((negative, rank.get(name, len(rank)), name, solution))
+    if not found:
+        return None
+    _, _, name, solution = min(found, key=lambda item: item[:3])
+    return name, solution
+
+
+def divisor_of(zero: Expr) -> tuple[str, int] | None:
+    """(symbol, d) where zero == 0 holds exactly for the multiples of d; `zero` has one symbol.
+
+    With m the common multiple of all divisors, every floor division is linear on each residue class
+    mod m, so the equation holds on all of a class, on none of it, or (then no answer) at single points.
+    """
+    names = sorted(zero.symbols())
+    if len(names) != 1:
+        return None
+    period = _period(zero)
+    if period is None or period > MAX_RESIDUES:
+        return None
+    k = Expr.symbol(_K)
+    holds: list[int] = []
+    for residue in range(period):
+        value = zero.substitute({names[0]: k * period + residue})
+        if not value.terms:
+            holds.append(residue)
+        elif value.as_int() is None:
+            return None
+    if not holds or len(holds) == period or period % len(holds):
+        return None
+    step = period // len(holds)
+    return (names[0], step) if holds == list(range(0, period, step)) else None
+
+
+def _period(expr: Expr) -> int | None:
+    """Common multiple of the divisors of nested floor divisions; None where another atom occurs."""
+    period = 1
+    for mono, _ in expr.terms:
+        for atom, power in mono:
+            if power != 1 or len(mono) != 1:
+                return None
+            if atom.kind == "symbol":
+                continue
+            divisor = atom.args[1].as_int() if atom.kind == "floordiv" else None
+            if divisor is None:
+                return None
+            inner = _period(atom.args[0])
+            if inner is None:
+                return None
+            period = lcm(period, divisor * inner)
+            if period > MAX_RESIDUES:
+                return None
+    return period
