@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import click
@@ -22,9 +23,11 @@ __all__ = [
     "DimRange",
     "at_option",
     "dim_option",
+    "domain_spec",
     "ep_option",
     "input_option",
     "json_option",
+    "model_argument",
     "ort_level_option",
     "parse_assignments",
     "parse_dims",
@@ -98,15 +101,17 @@ def _range_of(text: str, match: re.Match[str]) -> tuple[int, int | None]:
     return lo, hi
 
 
-def parse_shape(text: str) -> dict[str, int]:
-    """Read one `--at` text, `batch=2,seq=64`, into a value per symbol."""
+def parse_shape(text: str, option: str = "--at") -> dict[str, int]:
+    """Read one text of `--at` or the named option, `batch=2,seq=64`, into a value per symbol."""
     shape: dict[str, int] = {}
     for part in text.split(","):
         match = _VALUE.fullmatch(part)
         if match is None:
-            raise DomainError(f"--at {text!r}: {part!r} is not understood; expected NAME=VALUE, VALUE >= 0")
+            raise DomainError(
+                f"{option} {text!r}: {part!r} is not understood; expected NAME=VALUE, VALUE >= 0"
+            )
         if match["name"] in shape:
-            raise DomainError(f"--at {text!r}: {match['name']!r} is given twice")
+            raise DomainError(f"{option} {text!r}: {match['name']!r} is given twice")
         shape[match["name"]] = int(match["value"])
     return shape
 
@@ -135,6 +140,13 @@ def parse_assignments(option: str, texts: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
+def domain_spec(dims: Iterable[DimRange]) -> dict[str, Any]:
+    """What `--dim` says, as the Python API takes it."""
+    from onnx_symmem.expr.domain import SymbolRange
+
+    return {dim.name: SymbolRange(dim.lo, dim.hi, dim.divisor) for dim in dims}
+
+
 # ------------------------------------------------------------------------------------------------ decorators
 
 
@@ -143,6 +155,15 @@ def _parsed(parse: Callable[[tuple[str, ...]], Any]) -> Callable[[click.Context,
         return parse(value)
 
     return callback
+
+
+def model_argument(name: str = "model") -> Callable[[_Decorated], _Decorated]:
+    """Add a model file as an argument; the verb gets a `Path`. Whether it exists is for the loader to say."""
+
+    def add(command: _Decorated) -> _Decorated:
+        return click.argument(name, type=click.Path(path_type=Path), metavar=name.upper())(command)
+
+    return add
 
 
 def dim_option(command: _Decorated) -> _Decorated:
@@ -217,5 +238,6 @@ def input_option(command: _Decorated) -> _Decorated:
         multiple=True,
         metavar="NAME=SPEC",
         callback=_parsed(lambda texts: parse_assignments("--input", texts)),
-        help="How to fill a graph input; repeatable.",
+        help="How to fill a graph input: normal, ones, zeros, value:V, uniform:LO:HI, randint:LO:HI, "
+        "arange:LO:HI, or FILE.npy; repeatable. Default: what the model's operators need.",
     )(command)

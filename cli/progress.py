@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,7 +23,7 @@ import click
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
-__all__ = ["Progress", "progress"]
+__all__ = ["Progress", "progress", "ticker"]
 
 
 class Progress(Protocol):
@@ -72,6 +72,21 @@ def progress(*, verbose: bool = False) -> Iterator[Progress]:
         yield _Notices()
     else:
         yield _Silent()
+
+
+def ticker(tell: Progress) -> Callable[[str, int, int], None]:
+    """`tell` as the callback of the Python API: stage, steps done, steps in all (0: not known)."""
+    stage = ""
+
+    def tick(name: str, done: int, total: int) -> None:
+        nonlocal stage
+        if name != stage:
+            stage = name
+            tell.stage(name, total or None)
+        elif total:
+            tell.update(done, total)
+
+    return tick
 
 
 def _is_terminal() -> bool:

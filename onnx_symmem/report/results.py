@@ -1,4 +1,4 @@
-"""What the verbs answer, as plain frozen data: texts and numbers only, ready for people and pipelines.
+"""What the verbs answer, as plain frozen data: the figures that several verbs share, and those of `optimize`.
 
 All sizes are bytes, all durations seconds unless a name says `ms`. `to_json` gives the documented JSON
 form (docs/json.md); fields are added over time, never renamed within one schema version.
@@ -12,9 +12,12 @@ from typing import Any
 
 __all__ = [
     "SCHEMA_VERSION",
+    "AssumptionFigures",
     "Candidate",
+    "LimitFigures",
     "Optimization",
     "PeakFigures",
+    "ShapeFindings",
     "SymbolFigures",
     "UnknownDimFigures",
     "VerifiedShape",
@@ -38,16 +41,21 @@ class SymbolFigures:
 
 @dataclass(frozen=True, slots=True)
 class PeakFigures:
-    """A peak in bytes as a function of the symbols, and its values at sample shapes.
+    """A peak in bytes, the maximum of `members` as functions of the symbols, and its values at sample shapes.
 
     `label` is exact, bound (the value is not less than the truth), or unknown; `reasons` say why it is
     not exact.
     """
 
-    formula: str
+    members: tuple[str, ...]
     at: tuple[tuple[Mapping[str, int], int], ...]
     label: str = "exact"
     reasons: tuple[str, ...] = ()
+
+    @property
+    def formula(self) -> str:
+        """The peak as one text in Python syntax."""
+        return self.members[0] if len(self.members) == 1 else f"max({', '.join(self.members)})"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -62,8 +70,8 @@ class PeakFigures:
 class Candidate:
     """An order that was tried: its name, exact peaks at the sample shapes, and what became of it.
 
-    `outcome` is chosen, proved (never worse, but not the best), refuted (worse at some shape), undecided,
-    or worse (not considered: larger peaks at the samples).
+    `outcome` is chosen, refuted (larger than what would have run at some shape), undecided (not proved), or
+    passed over (its peaks at the sample shapes are not among the best).
     """
 
     name: str
@@ -76,15 +84,76 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class UnknownDimFigures:
-    """A dim that could not be expressed in the input symbols."""
+    """A dim that could not be expressed in the input symbols.
+
+    `symbol` stands for it in formulas and is at most `bound` (None: no bound is known). `axis` -1: not even
+    the number of dims is known.
+    """
 
     tensor: str
     axis: int
     op: str
+    node: str
+    reason: str
+    symbol: str
+    bound: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "tensor": self.tensor,
+            "axis": self.axis,
+            "op": self.op,
+            "node": self.node,
+            "reason": self.reason,
+            "symbol": self.symbol,
+            "bound": self.bound,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AssumptionFigures:
+    """What the model needs in order to run, or what its file claims, beyond what was proved.
+
+    `kind` is equal, equal_or_one, declared, adopted, or default; see `shapes.table.Assumption`.
+    """
+
+    text: str
+    kind: str
+    node: str
     reason: str
 
     def to_json(self) -> dict[str, Any]:
-        return {"tensor": self.tensor, "axis": self.axis, "op": self.op, "reason": self.reason}
+        return {"text": self.text, "kind": self.kind, "node": self.node, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class LimitFigures:
+    """A bound on the shapes that an operator of the model accepts, e.g. `T <= 512`."""
+
+    text: str
+    node: str
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"text": self.text, "node": self.node, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeFindings:
+    """What shape inference found out about a model besides the dims themselves."""
+
+    symbols: tuple[SymbolFigures, ...]
+    unknown_dims: tuple[UnknownDimFigures, ...]
+    assumptions: tuple[AssumptionFigures, ...]
+    limits: tuple[LimitFigures, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "symbols": [s.to_json() for s in self.symbols],
+            "unknown_dims": [u.to_json() for u in self.unknown_dims],
+            "assumptions": [a.to_json() for a in self.assumptions],
+            "limits": [limit.to_json() for limit in self.limits],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +179,7 @@ class Optimization:
     notices: tuple[str, ...]
     nodes_original: int
     nodes_planned: int
-    symbols: tuple[SymbolFigures, ...]
+    findings: ShapeFindings
     samples: tuple[Mapping[str, int], ...]
     before: PeakFigures
     after: PeakFigures
@@ -124,9 +193,6 @@ class Optimization:
     optimal: bool
     candidates: tuple[Candidate, ...]
     comparisons: Mapping[str, Mapping[str, int]]
-    unknown_dims: tuple[UnknownDimFigures, ...]
-    assumptions: tuple[str, ...]
-    limits: tuple[str, ...]
     verified: tuple[VerifiedShape, ...]
     seconds: Mapping[str, float]
 
@@ -141,7 +207,7 @@ class Optimization:
             "ort_level": self.ort_level,
             "notices": list(self.notices),
             "nodes": {"original": self.nodes_original, "planned": self.nodes_planned},
-            "symbols": [s.to_json() for s in self.symbols],
+            **self.findings.to_json(),
             "peak": {
                 "before": self.before.to_json(),
                 "after": self.after.to_json(),
@@ -157,9 +223,6 @@ class Optimization:
             "optimal": self.optimal,
             "candidates": [c.to_json() for c in self.candidates],
             "comparisons": {kind: dict(tiers) for kind, tiers in self.comparisons.items()},
-            "unknown_dims": [u.to_json() for u in self.unknown_dims],
-            "assumptions": list(self.assumptions),
-            "limits": list(self.limits),
             "verified": [v.to_json() for v in self.verified],
             "seconds": {stage: round(s, 3) for stage, s in self.seconds.items()},
         }

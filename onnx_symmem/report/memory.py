@@ -1,0 +1,246 @@
+"""A model as it is -> the figures of `report`: its peak as a formula, and what is in memory at the peak.
+
+The model is taken as `create_session` runs it: the file's order, nothing changed at load.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onnx_symmem.graph.load import load_model
+from onnx_symmem.memory.execution_order import priority_order
+from onnx_symmem.memory.peak import Peak, peak, peak_of
+from onnx_symmem.memory.plan import PlanOptions, prepare
+from onnx_symmem.memory.profile import MemoryProfile, profile
+from onnx_symmem.memory.sizes import value_sizes
+from onnx_symmem.order.bound import lower_bound
+from onnx_symmem.order.steering import steering_shapes
+from onnx_symmem.report.findings import full_shape, left_out, peak_values, shape_findings
+from onnx_symmem.report.optimization import in_place_count
+from onnx_symmem.report.results import SCHEMA_VERSION, PeakFigures, ShapeFindings
+from onnx_symmem.run.at_load import keys_at_load
+from onnx_symmem.run.inputs import resolve_shape
+from onnx_symmem.run.pipeline import DomainSpec, domain_of
+from onnx_symmem.shapes.engine import infer_shapes
+from onnx_symmem.shapes.table import ModelShapes
+
+__all__ = ["LiveTensor", "MemoryReport", "PeakMember", "PeakMoment", "memory_report"]
+
+_LARGEST = 50  # tensors listed one by one per shape; the rest is summed up
+
+
+@dataclass(frozen=True, slots=True)
+class PeakMember:
+    """One of the formulas whose maximum is the peak, and the first moment of the run that it stands for."""
+
+    formula: str
+    step: int
+    moment: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"formula": self.formula, "step": self.step, "moment": self.moment}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTensor:
+    """A tensor in memory at the peak; `scope` is output or activation."""
+
+    name: str
+    scope: str
+    bytes: int
+    formula: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "scope": self.scope, "bytes": self.bytes, "formula": self.formula}
+
+
+@dataclass(frozen=True, slots=True)
+class PeakMoment:
+    """The peak at one shape: when it is, and what is in memory then.
+
+    `peak` is outputs plus activations; inputs and weights come on top. `tensors` are the largest, `others`
+    and `other_bytes` sum up the rest. `timeline` is the most that is in use during each step.
+    """
+
+    shape: Mapping[str, int]
+    peak: int
+    step: int
+    moment: str
+    inputs: int
+    weights: int
+    outputs: int
+    activations: int
+    lower_bound: int
+    tensors: tuple[LiveTensor, ...]
+    others: int
+    other_bytes: int
+    timeline: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "shape": dict(self.shape),
+            "bytes": self.peak,
+            "step": self.step,
+            "moment": self.moment,
+            "scopes": {
+                "inputs": self.inputs,
+                "weights": self.weights,
+                "outputs": self.outputs,
+                "activations": self.activations,
+            },
+            "lower_bound": self.lower_bound,
+            "tensors": [t.to_json() for t in self.tensors],
+            "others": {"count": self.others, "bytes": self.other_bytes},
+            "timeline": list(self.timeline),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Result of `report`."""
+
+    model: str
+    provider: str
+    nodes: int
+    in_place: int
+    findings: ShapeFindings
+    peak: PeakFigures
+    members: tuple[PeakMember, ...]
+    lower_bound: PeakFigures
+    inputs: PeakFigures
+    weights: PeakFigures
+    moments: tuple[PeakMoment, ...]
+    notices: tuple[str, ...]
+    seconds: Mapping[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented JSON form."""
+        return {
+            "schema": "onnx-symmem/report",
+            "version": SCHEMA_VERSION,
+            "model": self.model,
+            "provider": self.provider,
+            "nodes": self.nodes,
+            "in_place": self.in_place,
+            "notices": list(self.notices),
+            **self.findings.to_json(),
+            "peak": {**self.peak.to_json(), "members": [m.to_json() for m in self.members]},
+            "lower_bound": self.lower_bound.to_json(),
+            "scopes": {"inputs": self.inputs.to_json(), "weights": self.weights.to_json()},
+            "shapes": [m.to_json() for m in self.moments],
+            "seconds": {stage: round(s, 3) for stage, s in self.seconds.items()},
+        }
+
+
+def memory_report(
+    source: Any, domain: DomainSpec = None, at: Sequence[Mapping[str, int]] = (), provider: str = "cpu"
+) -> MemoryReport:
+    """Report on a path, proto or gs.Graph at the shapes `at`, or at a few that are spread over the domain."""
+    start = time.perf_counter()
+    model = load_model(source)
+    view = model.view()
+    shapes = infer_shapes(view, domain_of(view, domain))
+    wanted = [resolve_shape(shapes, shape) for shape in at]
+    inferred = time.perf_counter()
+    sizes = value_sizes(shapes.graph)
+    keys = keys_at_load(model, shapes.graph)
+    prepared = prepare(view.graph, keys, PlanOptions(provider), priority_order)
+    found = profile(prepared.plan(priority_order(view.graph)), sizes)
+    planned = time.perf_counter()
+    top = peak(found, shapes.domain)
+    bound = peak_of(lower_bound(prepared, sizes), shapes.domain).members
+    proved = time.perf_counter()
+    symbols = _data_dependent(shapes, found)
+    full = [full_shape(shapes, shape, symbols) for shape in wanted or steering_shapes_of(shapes)]
+    legal = [shape for shape in full if shape is not None]
+    notices: list[str] = []
+    if len(legal) < len(full):
+        notices.append(
+            f"no bytes at {len(full) - len(legal)} of {len(full)} shapes: the size of {', '.join(symbols)} "
+            "depends on data and has no known limit"
+        )
+    label, reasons = found.label, left_out(found)
+    return MemoryReport(
+        model=model.label,
+        provider=provider,
+        nodes=len(view.graph.nodes),
+        in_place=in_place_count(found),
+        findings=shape_findings(shapes),
+        peak=peak_values(top.members, legal, label, reasons),
+        members=_members(found, top),
+        lower_bound=peak_values(bound, legal, "bound"),
+        inputs=peak_values((found.inputs,), legal, label),
+        weights=peak_values((found.weights,), legal, label),
+        moments=tuple(_moment(found, shape, max(b.evaluate(shape) for b in bound)) for shape in legal),
+        notices=tuple(notices),
+        seconds={
+            "shapes": inferred - start,
+            "plan": planned - inferred,
+            "prove": proved - planned,
+            "evaluate": time.perf_counter() - proved,
+        },
+    )
+
+
+def steering_shapes_of(shapes: ModelShapes) -> tuple[Mapping[str, int], ...]:
+    """A few shapes spread over the domain, as sizes of the dims of the inputs."""
+    spread = steering_shapes(shapes.domain, shapes.input_symbols)
+    return tuple({name: shape[name] for name in shapes.input_symbols} for shape in spread)
+
+
+def _data_dependent(shapes: ModelShapes, found: MemoryProfile) -> list[str]:
+    """Symbols of the profile that no dim of an input gives, in the order in which inference made them."""
+    atoms = {atom for monomial in found.in_use.basis for atom, _ in monomial}
+    used = {s for atom in atoms for s in atom.symbols()} | found.inputs.symbols() | found.weights.symbols()
+    unknown = [u.symbol for u in shapes.unknowns if u.symbol in used]
+    others = sorted(used - set(unknown) - set(shapes.input_symbols) - shapes.domain.equalities.keys())
+    return list(dict.fromkeys((*unknown, *others)))
+
+
+def _members(found: MemoryProfile, top: Peak) -> tuple[PeakMember, ...]:
+    """Each member with the first moment that it is."""
+    if not found.moments:
+        return (PeakMember("0", -1, ""),)
+    return tuple(
+        PeakMember(str(member), found.moments[row].step, found.where(row))
+        for member, row in zip(top.members, top.rows, strict=True)
+    )
+
+
+def _moment(found: MemoryProfile, shape: Mapping[str, int], bound: int) -> PeakMoment:
+    in_use = [int(v) for v in found.in_use.evaluate([shape])[:, 0]]
+    outputs = found.outputs.evaluate([shape])[:, 0]
+    timeline = [0] * len(found.plan.order)
+    for moment, size in zip(found.moments, in_use, strict=True):
+        timeline[moment.step] = max(timeline[moment.step], size)
+    if not in_use:
+        return PeakMoment(
+            shape, 0, -1, "", found.inputs.evaluate(shape), found.weights.evaluate(shape), 0, 0, bound,
+            (), 0, 0, (),
+        )  # fmt: skip
+    row = max(range(len(in_use)), key=lambda k: in_use[k])
+    live = [
+        LiveTensor(slot.name, slot.scope, slot.bytes.evaluate(shape), str(slot.bytes))
+        for slot in found.live(row)
+        if slot.bytes is not None
+    ]
+    live.sort(key=lambda t: -t.bytes)
+    rest = live[_LARGEST:]
+    return PeakMoment(
+        shape=shape,
+        peak=in_use[row],
+        step=found.moments[row].step,
+        moment=found.where(row),
+        inputs=found.inputs.evaluate(shape),
+        weights=found.weights.evaluate(shape),
+        outputs=int(outputs[row]),
+        activations=in_use[row] - int(outputs[row]),
+        lower_bound=bound,
+        tensors=tuple(live[:_LARGEST]),
+        others=len(rest),
+        other_bytes=sum(t.bytes for t in rest),
+        timeline=tuple(timeline),
+    )

@@ -1,0 +1,1 @@
+"""Figures -> the terminal: one module per verb, over a common layout."""

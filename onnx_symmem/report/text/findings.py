@@ -1,0 +1,44 @@
+"""Shape findings on the terminal: symbols, unknown dims, assumptions, limits."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from onnx_symmem.report.results import ShapeFindings, SymbolFigures
+from onnx_symmem.report.text.layout import list_lines
+
+__all__ = ["show_findings", "symbols_text"]
+
+
+def symbols_text(findings: ShapeFindings) -> str:
+    """The symbols with their ranges, e.g. `batch in 1..64, seq >= 1`."""
+    return ", ".join(map(_range, findings.symbols)) or "none"
+
+
+def _range(symbol: SymbolFigures) -> str:
+    if symbol.hi is None:
+        text = f"{symbol.name} >= {symbol.lo}"
+    elif symbol.hi == symbol.lo:
+        return f"{symbol.name} = {symbol.lo}"
+    else:
+        text = f"{symbol.name} in {symbol.lo}..{symbol.hi}"
+    return text if symbol.divisor == 1 else f"{text} (multiples of {symbol.divisor})"
+
+
+def show_findings(console: Console, findings: ShapeFindings, most: int = 8) -> None:
+    """Parts for what stayed unknown or had to be assumed; nothing where there is nothing to say."""
+    unknown = []
+    for u in findings.unknown_dims:
+        dim = f"{u.tensor}[{u.axis}]" if u.axis >= 0 else u.tensor
+        named = f" = {u.symbol}" if u.symbol else ""
+        bound = f" <= {u.bound}" if u.bound is not None else ""
+        unknown.append((f"{dim}{named}{bound}", f"{u.node or u.op}: {u.reason}"))
+    list_lines(console, "Unknown dims", unknown, most)
+    needed = [a for a in findings.assumptions if a.kind != "declared"]
+    assumed = [(a.text, ": ".join(t for t in (a.node, a.reason) if t and t != a.text)) for a in needed]
+    list_lines(console, "Assumptions", assumed, most, "what the model needs in order to run")
+    declared = [(a.text, a.node) for a in findings.assumptions if a.kind == "declared"]
+    list_lines(console, "Declared otherwise", declared, most, "the file says so; not used")
+    list_lines(
+        console, "Limits", [(limit.text, f"{limit.node}: {limit.reason}") for limit in findings.limits], most
+    )

@@ -1,0 +1,133 @@
+"""The results of `run` and `compare` on the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from onnx_symmem.report.measurements import Comparison, MeasuredRun
+from onnx_symmem.report.text.layout import (
+    BAD,
+    GOOD,
+    Unit,
+    facts,
+    heading,
+    indented,
+    list_lines,
+    percent,
+    shape_text,
+    sized_table,
+)
+
+__all__ = ["show_comparison", "show_run"]
+
+
+def show_run(console: Console, run: MeasuredRun) -> None:
+    """Prediction and measurement of one model side by side."""
+    console.print(Text(run.model, style="bold"))
+    facts(console, [("at", shape_text(run.shape)), ("provider", run.provider)])
+    unit = Unit.of(
+        [run.predicted_peak, run.static_bytes, *(n for r in run.runs for n in (r.in_use_peak, r.held))]
+    )
+    heading(console, "Memory", unit.name)
+    columns = [("run", "number"), ("predicted peak", "number"), ("measured peak", "number")]
+    table = sized_table(*columns, ("arena in use", "number"), ("arena held", "number"))
+    for number, figures in enumerate(run.runs):
+        predicted = unit.show(run.predicted_peak)
+        table.add_row(
+            str(number + 1), predicted, unit.show(figures.requested_peak), unit.show(figures.in_use_peak),
+            unit.show(figures.held),
+        )  # fmt: skip
+    indented(console, table)
+    heading(console, "Prediction")
+    rows: list[tuple[str, str | Text]] = [("nodes equal", _nodes(run))]
+    if run.label != "exact" and not run.why_not:
+        rows.append(("label", run.label))
+    if run.taken:
+        rows.append(("read off the run", shape_text(run.taken)))
+    rows.append(("static", f"{unit.named(run.static_bytes)} of weights laid out anew, in the arena only"))
+    rows.append(
+        ("scratch", f"{unit.named(run.scratch)} of kernels' own buffers and chunk slack, in the arena only")
+    )
+    if run.device_bytes is not None:
+        rows.append(("device", f"{unit.named(run.device_bytes)} more in use on the GPU, libraries included"))
+    if run.latency_ms is not None and run.first_ms is not None:
+        rows.append(("latency", f"{run.latency_ms:,.2f} ms (first run {run.first_ms:,.2f} ms)"))
+    facts(console, rows)
+    list_lines(console, "Not counted", [(reason, "") for reason in run.reasons])
+    own = [m for m in run.mismatches if m["change"]]
+    if own:
+        heading(console, f"Nodes whose bytes came out otherwise ({len(own)})", "where the difference arises")
+        small = Unit.of(m["change"] for m in own)
+        table = sized_table(("node", "name"), (f"measured - predicted, {small.name}", "number"))
+        for m in own[:8]:
+            table.add_row(m["node"], small.show(m["change"]))
+        indented(console, table)
+    wrong = [
+        (f"{w['tensor']}: {list(w['measured'])} instead of {w['inferred']}", w["node"])
+        for w in run.wrong_dims
+    ]
+    list_lines(console, "Dims that came out otherwise", wrong)
+
+
+def _nodes(run: MeasuredRun) -> Text:
+    if run.nodes_equal is None:
+        return Text(f"no prediction: {run.why_not or 'no node can be compared'}")
+    equal = round(run.nodes_equal * run.nodes_compared)
+    text = f"{equal} of {run.nodes_compared}, to the byte"
+    if run.nodes_compared < run.nodes:
+        text += f" ({run.nodes - run.nodes_compared} more in loops are only bounded)"
+    return Text(text, style=GOOD if equal == run.nodes_compared else BAD)
+
+
+def show_comparison(console: Console, comparison: Comparison) -> None:
+    """Three sessions side by side, and whether the outputs are equal."""
+    facts(
+        console,
+        [
+            ("before", comparison.before.model),
+            ("after", comparison.after.model),
+            ("at", shape_text(comparison.shape)),
+            ("provider", comparison.provider),
+        ],
+    )
+    measured = comparison.measured
+    unit = Unit.of(n for m in measured for r in m.runs for n in (r.in_use_peak, r.held))
+    heading(console, "Memory", f"{unit.name}, first / second run")
+    table = sized_table(
+        ("session", "name"), ("predicted", "number"), ("tensors", "number"), ("arena in use", "number"),
+        ("arena held", "number"), ("ms", "number"),
+    )  # fmt: skip
+    names = ("before, as shipped", "before, plan kept", "after, plan kept")
+    for name, m in zip(names, measured, strict=True):
+        columns = zip(*((r.requested_peak, r.in_use_peak, r.held) for r in m.runs), strict=True)
+        cells = [" / ".join(dict.fromkeys(map(unit.show, column))) for column in columns]
+        table.add_row(
+            name, unit.show(m.predicted_peak), *cells, "-" if m.latency_ms is None else f"{m.latency_ms:,.2f}"
+        )
+    indented(console, table)
+    heading(console, "After against before as shipped", "last run")
+    first, last = comparison.shipped.runs[-1], comparison.after.runs[-1]
+    rows = [
+        ("tensors", percent(last.requested_peak, first.requested_peak)),
+        ("arena in use", percent(last.in_use_peak, first.in_use_peak)),
+        ("arena held", percent(last.held, first.held)),
+    ]
+    if comparison.after.latency_ms is not None and comparison.shipped.latency_ms:
+        rows.append(("latency", percent(comparison.after.latency_ms, comparison.shipped.latency_ms)))
+    facts(console, [*rows, ("outputs", _outputs(comparison))])
+
+
+def _outputs(comparison: Comparison) -> Text:
+    found = comparison.outputs
+    what = f"{found.outputs} output{'s' if found.outputs != 1 else ''}"
+    against = f"before at level {found.level}, after as it is, one thread each"
+    if found.bit_equal:
+        return Text(f"bit-equal ({what}; {against})", style=GOOD)
+    if found.equal:
+        return Text(
+            f"equal but for rounding: worst relative difference {found.worst_relative:.3g}, tolerance "
+            f"{found.tolerance:g} ({what}; {against})",
+            style=GOOD,
+        )
+    return Text(f"different: {found.reason} ({against})", style=BAD)

@@ -1,0 +1,106 @@
+"""The result of `report` on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from onnx_symmem.report.memory import MemoryReport, PeakMoment
+from onnx_symmem.report.text.findings import show_findings, symbols_text
+from onnx_symmem.report.text.layout import (
+    QUIET,
+    Unit,
+    facts,
+    formulas,
+    heading,
+    indented,
+    list_lines,
+    quiet,
+    shape_text,
+    sized_table,
+    timeline_lines,
+)
+
+__all__ = ["show_memory"]
+
+_TENSORS = 12  # shown one by one
+
+
+def show_memory(console: Console, report: MemoryReport, detailed: Sequence[int] | None = None) -> None:
+    """Formula, values at shapes, and for some of these what is in memory at the peak.
+
+    `detailed` are the numbers of those; by default it is one shape from the middle of the domain.
+    """
+    console.print(Text(report.model, style="bold"))
+    nodes = f"{report.nodes}, in the file's order; {report.in_place} outputs reuse an input's memory"
+    facts(
+        console,
+        [
+            ("symbols", symbols_text(report.findings)),
+            ("provider", report.provider),
+            ("nodes", nodes),
+        ],
+    )
+    _members(console, report)
+    _values(console, report)
+    if detailed is None:
+        detailed = [min(1, len(report.moments) - 1)] if report.moments else []
+    for number in detailed:
+        _moment(console, report.moments[number])
+    list_lines(console, "Not counted", [(reason, "") for reason in report.peak.reasons])
+    show_findings(console, report.findings)
+
+
+def _members(console: Console, report: MemoryReport) -> None:
+    members = report.members
+    label = report.peak.label
+    note = "bytes that nodes' results take" + (f"; the largest of {len(members)}" if len(members) > 1 else "")
+    heading(console, "Peak" if label == "exact" else f"Peak ({label})", note)
+    remarks = [f"at step {m.step + 1}: {m.moment}" if m.moment else "" for m in members]
+    formulas(console, [(m.formula, remark) for m, remark in zip(members, remarks, strict=True)])
+
+
+def _values(console: Console, report: MemoryReport) -> None:
+    if not report.moments:
+        return
+    unit = Unit.of(n for m in report.moments for n in (m.peak, m.inputs, m.weights))
+    heading(
+        console, "At shapes", f"{unit.name}; peak = activations + outputs, inputs and weights come on top"
+    )
+    titles = ("peak", "activations", "outputs", "inputs", "weights", "least")
+    table = sized_table(("at", "name"), *((title, "number") for title in titles))
+    for m in report.moments:
+        numbers = (m.peak, m.activations, m.outputs, m.inputs, m.weights, m.lower_bound)
+        table.add_row(shape_text(m.shape), *map(unit.show, numbers))
+    indented(console, table)
+    indented(console, quiet("least: no order of these nodes can have a smaller peak"))
+
+
+def _moment(console: Console, m: PeakMoment) -> None:
+    unit = Unit.of([m.peak])
+    heading(console, f"In use at {shape_text(m.shape)}", f"{unit.name} over the steps")
+    plain = not (console.encoding or "").lower().startswith("utf")
+    for line in timeline_lines(m.timeline, unit, console.width - 2, plain):
+        console.print(f"  {line}", overflow="crop", no_wrap=True)
+    if m.step >= 0:
+        indented(console, quiet(f"peak at step {m.step + 1}: {m.moment}"))
+    if not m.tensors:
+        return
+    heading(console, "In memory at the peak", unit.name)
+    table = sized_table((unit.name, "number"), ("share", "number"), ("tensor", "name"), ("bytes", "name"))
+    for t in m.tensors[:_TENSORS]:
+        name = Text(t.name)
+        if t.scope == "output":
+            name.append(" (output)", style=QUIET)
+        table.add_row(unit.show(t.bytes), _share(t.bytes, m.peak), name, t.formula)
+    rest = m.tensors[_TENSORS:]
+    count, size = len(rest) + m.others, sum(t.bytes for t in rest) + m.other_bytes
+    if count:
+        table.add_row(unit.show(size), _share(size, m.peak), Text(f"{count} more", style=QUIET), "")
+    indented(console, table)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole * 100:.1f} %" if whole else "-"

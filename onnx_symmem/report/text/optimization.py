@@ -1,0 +1,132 @@
+"""The result of `optimize` on the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from onnx_symmem.report.results import Optimization, PeakFigures
+from onnx_symmem.report.text.findings import show_findings, symbols_text
+from onnx_symmem.report.text.layout import (
+    GOOD,
+    Unit,
+    facts,
+    formulas,
+    heading,
+    indented,
+    list_lines,
+    percent,
+    shape_text,
+    sized_table,
+)
+
+__all__ = ["show_optimization"]
+
+_PROOFS = {
+    "proved": "proved: at no shape of the domain is the peak larger than before",
+    "kept": "the order that would have run is kept; nothing better was proved",
+    "dispatched": "proved: the better plan is taken where it is better, else the old one",
+}
+
+
+def show_optimization(console: Console, figures: Optimization, verbose: bool = False) -> None:
+    """Peaks before and after at sample shapes, the order that was chosen, and how it was checked."""
+    console.print(Text(figures.model, style="bold") + Text(f" -> {figures.out}" if figures.out else ""))
+    facts(
+        console,
+        [
+            ("symbols", symbols_text(figures.findings)),
+            ("planned for", f"{figures.provider}, ONNX Runtime's optimisations: {figures.ort_level}"),
+            ("nodes", f"{figures.nodes_original} -> {figures.nodes_planned}"),
+        ],
+    )
+    _peaks(console, figures)
+    _formula(console, "Peak before", figures.before)
+    if figures.after.formula != figures.before.formula:
+        _formula(console, "Peak after", figures.after)
+    heading(console, "Plan")
+    moved = f"{figures.moved_nodes} of {figures.nodes_planned} nodes moved"
+    rows = [
+        ("order", f"{figures.order_before} -> {figures.order_after} ({moved})"),
+        (
+            "in place",
+            f"{figures.in_place_before} -> {figures.in_place_after} outputs reuse an input's memory",
+        ),
+        ("never worse", _PROOFS.get(figures.never_worse, figures.never_worse)),
+        ("least possible", _optimality(figures)),
+        ("outputs", _verified(figures)),
+        ("comparisons", _comparisons(figures)),
+        ("time", f"{sum(figures.seconds.values()):.1f} s{_slowest(figures)}"),
+    ]
+    rows += [("written", file) for file in figures.files]
+    facts(console, rows)
+    if verbose:
+        _candidates(console, figures)
+    show_findings(console, figures.findings)
+
+
+def _peaks(console: Console, figures: Optimization) -> None:
+    label = figures.after.label
+    note = "activations and outputs; inputs and weights come on top"
+    heading(console, "Peak memory" if label == "exact" else f"Peak memory ({label})", note)
+    unit = Unit.of(size for _, size in (*figures.before.at, *figures.after.at))
+    table = sized_table(
+        ("at", "name"), (f"before {unit.name}", "number"), ("after", "number"), ("change", "number"),
+        ("least possible", "number"),
+    )  # fmt: skip
+    for (shape, before), (_, after), (_, least) in zip(
+        figures.before.at, figures.after.at, figures.lower_bound.at, strict=True
+    ):
+        style = GOOD if after < before else ""
+        change = Text(percent(after, before), style=style)
+        table.add_row(shape_text(shape), unit.show(before), unit.show(after), change, unit.show(least))
+    indented(console, table)
+    if label != "exact":
+        list_lines(console, "Not exact", [(reason, "") for reason in figures.after.reasons])
+
+
+def _formula(console: Console, title: str, peak: PeakFigures) -> None:
+    count = len(peak.members)
+    heading(console, title, f"bytes; the largest of {count}" if count > 1 else "bytes")
+    formulas(console, [(member, "") for member in peak.members], most=4)
+
+
+def _optimality(figures: Optimization) -> str:
+    if figures.optimal:
+        return "yes: proved that no order has a smaller peak, at any shape"
+    ratios = [
+        after / least
+        for (_, after), (_, least) in zip(figures.after.at, figures.lower_bound.at, strict=True)
+        if least
+    ]
+    if not ratios:
+        return "not known"
+    return f"within {(max(ratios) - 1) * 100:.1f} % of the lower bound at the shapes above"
+
+
+def _verified(figures: Optimization) -> str:
+    if not figures.verified:
+        return "not verified"
+    shapes = "; ".join(shape_text(v.shape) for v in figures.verified)
+    count = figures.verified[0].outputs
+    return f"bit-equal to the original's at {shapes} ({count} output{'s' if count != 1 else ''})"
+
+
+def _comparisons(figures: Optimization) -> str:
+    counts = {kind: sum(tiers.values()) for kind, tiers in figures.comparisons.items()}
+    return ", ".join(f"{n} {kind}" for kind, n in counts.items() if n) or "none needed"
+
+
+def _slowest(figures: Optimization) -> str:
+    parts = sorted(figures.seconds.items(), key=lambda item: -item[1])[:3]
+    shown = ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts if seconds >= 0.05)
+    return f" ({shown})" if shown else ""
+
+
+def _candidates(console: Console, figures: Optimization) -> None:
+    heading(console, f"Orders tried ({len(figures.candidates)})")
+    unit = Unit.of(size for c in figures.candidates for size in c.peaks)
+    table = sized_table(("order", "name"), ("outcome", "short"), (f"largest peak {unit.name}", "number"))
+    for c in figures.candidates:
+        table.add_row(c.name, c.outcome, unit.show(max(c.peaks, default=0)))
+    indented(console, table)

@@ -1,0 +1,109 @@
+"""Two models at one shape -> the figures of `compare`: memory of both, and whether outputs are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from onnx_symmem.errors import UsageError, VerificationFailed
+from onnx_symmem.graph.load import LoadedModel, load_model
+from onnx_symmem.report.measurements import Comparison, OutputsCompared, measured_run
+from onnx_symmem.run.inputs import Fill, generate_inputs, resolve_shape
+from onnx_symmem.run.measure import measure
+from onnx_symmem.run.session import kept, shipped
+from onnx_symmem.run.verify import verify
+from onnx_symmem.shapes.engine import infer_shapes
+from onnx_symmem.shapes.table import ModelShapes
+
+__all__ = ["compare_models"]
+
+
+def compare_models(
+    before: Any,
+    after: Any,
+    at: Mapping[str, int],
+    *,
+    provider: str = "cpu",
+    overrides: Mapping[str, Fill] | None = None,
+    tolerance: float = 0.0,
+    levels: Sequence[str] = ("extended", "basic", "none"),
+    seed: int = 0,
+    tell: Callable[[str], None] | None = None,
+) -> Comparison:
+    """Measure `before` as shipped and both models as planned, and compare outputs on the same inputs.
+
+    For the outputs `before` runs at each of `levels` until one gives the bits of `after`; the best counts.
+    """
+    tell = tell or (lambda _stage: None)
+    tell("inferring shapes")
+    first, second = load_model(before), load_model(after)
+    known, known_after = infer_shapes(first.view()), infer_shapes(second.view())
+    _same_interface(first, second, known, known_after)
+    shape = resolve_shape(known, at)
+    shape_after = {name: shape[name] for name in known_after.input_symbols if name in shape}
+    feeds = generate_inputs(known, shape, overrides, seed)
+    tell("running before, as shipped")
+    as_shipped = measure(first, shape, settings=shipped(provider), overrides=feeds, seed=seed, shapes=known)
+    tell("running before, plan kept")
+    base = measure(first, shape, settings=kept(provider), overrides=feeds, seed=seed, shapes=known)
+    tell("running after, plan kept")
+    result = measure(
+        second, shape_after, settings=kept(provider), overrides=feeds, seed=seed, shapes=known_after
+    )
+    tell("comparing outputs")
+    found: list[OutputsCompared] = []
+    for level in levels:
+        found.append(_outputs(first, second, known, shape, level, provider, feeds, seed, tolerance))
+        if found[-1].bit_equal:
+            break
+    best = min(found, key=_badness)
+    return Comparison(
+        base.shape, provider, measured_run(as_shipped), measured_run(base), measured_run(result), best
+    )
+
+
+def _same_interface(
+    first: LoadedModel, second: LoadedModel, known: ModelShapes, known_after: ModelShapes
+) -> None:
+    """Raise UsageError where the second model cannot run on the first one's inputs or lacks an output."""
+    a, b = known.graph.view, known_after.graph.view
+    given = {a.values[i].name for i in a.inputs}
+    needed = [b.values[i].name for i in b.inputs if i not in b.initializers]
+    missing = [name for name in needed if name not in given]
+    if missing:
+        raise UsageError(f"{second.label}: its input '{missing[0]}' is no input of {first.label}")
+    unused = sorted(given - {b.values[i].name for i in b.inputs})
+    if unused:
+        raise UsageError(f"{second.label}: it has no input '{unused[0]}', as {first.label} has")
+    made = {b.values[i].name for i in b.outputs}
+    lost = [a.values[i].name for i in a.outputs if a.values[i].name not in made]
+    if lost:
+        raise UsageError(f"{second.label}: it has no output '{lost[0]}', as {first.label} has")
+
+
+def _outputs(
+    first: LoadedModel,
+    second: LoadedModel,
+    known: ModelShapes,
+    shape: Mapping[str, int],
+    level: str,
+    provider: str,
+    feeds: Mapping[str, Fill],
+    seed: int,
+    tolerance: float,
+) -> OutputsCompared:
+    count = len(known.graph.view.outputs)
+    try:
+        (found,) = verify(
+            first, second, known, [shape], level=level, provider=provider, overrides=feeds, seed=seed,
+            tolerance=tolerance,
+        )  # fmt: skip
+    except VerificationFailed as error:
+        return OutputsCompared(False, False, count, level, tolerance, None, None, str(error))
+    return OutputsCompared(
+        True, found.equal, found.outputs, level, tolerance, found.worst_absolute, found.worst_relative
+    )
+
+
+def _badness(found: OutputsCompared) -> tuple[bool, float]:
+    return not found.equal, found.worst_relative or 0.0
