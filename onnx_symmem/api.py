@@ -19,9 +19,9 @@ from onnx_symmem.order.candidates import SearchLimits
 from onnx_symmem.report.optimization import optimization_figures
 from onnx_symmem.report.results import Optimization
 from onnx_symmem.run.inputs import Fill
-from onnx_symmem.run.measure import Measurement, measure
+from onnx_symmem.run.measure import measure
 from onnx_symmem.run.pipeline import DomainSpec, OptimizedModel, OptimizeOptions, domain_of, optimize_model
-from onnx_symmem.run.session import SessionSettings, kept
+from onnx_symmem.run.session import SessionSettings, kept_for
 from onnx_symmem.run.session import create_session as make_session
 from onnx_symmem.shapes.engine import infer_shapes as infer
 from onnx_symmem.shapes.names import dims_by_name
@@ -114,4 +114,6 @@ def create_session(
     loaded = load_model(model)
     check_external_data(loaded)
     # From a path ONNX Runtime maps the weights file instead of reading it.
-    return make_session(loaded if loaded.path is None else loaded.path, settings or kept(provider))
+    return make_session(
+        loaded if loaded.path is None else loaded.path, settings or kept_for(loaded, provider)
+    )

@@ -11,12 +11,13 @@ cost nothing), and nodes that ONNX Runtime adds at load stand behind the file's.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from onnx_symmem.errors import UsageError
 from onnx_symmem.graph.view import GraphView
 
-__all__ = ["OrderRule", "check_order", "default_order", "priority_order"]
+__all__ = ["RULES", "OrderRule", "check_order", "default_order", "file_for_default", "priority_order"]
 
 OrderRule = Callable[[GraphView], tuple[int, ...]]
 
@@ -73,6 +74,61 @@ def priority_order(view: GraphView, file_order: Sequence[int] | None = None) -> 
             if not waiting[s]:
                 heapq.heappush(ready, key[s])
     return tuple(done)
+
+
+RULES: Mapping[str, Callable[[GraphView, Sequence[int] | None], tuple[int, ...]]] = MappingProxyType(
+    {"default": default_order, "priority": priority_order}
+)
+"""The traversals by the names that session settings give them."""
+
+
+def file_for_default(view: GraphView, order: Sequence[int]) -> tuple[int, ...] | None:
+    """A sorted file order that DEFAULT executes exactly in `order`, or None where none was found.
+
+    DEFAULT visits the operand, and the leaf, that stands last in the file first. So of two operands the
+    one that runs first has to stand behind the other, unless the other depends on it; together with the
+    edges these wishes are sorted, and the result is tried.
+    """
+    check_order(view, order)
+    place = _places(view, order)
+    after: list[list[int]] = [list(s) for s in view.successors]
+    leaves = [node for node in order if not view.successors[node]]
+    below = _ancestors(view, order)
+    for siblings in (*view.predecessors, leaves):
+        ran = sorted(siblings, key=place.__getitem__)
+        for k, second in enumerate(ran):
+            # The nearest sibling that the second does not depend on; those before it follow from that.
+            first = next((f for f in reversed(ran[:k]) if not below[second] >> f & 1), None)
+            if first is not None:
+                after[second].append(first)
+    waiting = [0] * len(place)
+    for followers in after:
+        for node in followers:
+            waiting[node] += 1
+    ready = [(place[node], node) for node in order if not waiting[node]]
+    heapq.heapify(ready)
+    file: list[int] = []
+    while ready:
+        node = heapq.heappop(ready)[1]
+        file.append(node)
+        for follower in after[node]:
+            waiting[follower] -= 1
+            if not waiting[follower]:
+                heapq.heappush(ready, (place[follower], follower))
+    if len(file) < len(place) or default_order(view, file) != tuple(order):
+        return None
+    return tuple(file)
+
+
+def _ancestors(view: GraphView, order: Sequence[int]) -> list[int]:
+    """Per node: bit set of all nodes it depends on."""
+    sets = [0] * len(order)
+    for node in order:
+        bits = 0
+        for before in view.predecessors[node]:
+            bits |= sets[before] | 1 << before
+        sets[node] = bits
+    return sets
 
 
 def check_order(view: GraphView, order: Sequence[int]) -> None:

@@ -1,8 +1,9 @@
 """Candidate orders of one graph, and what each takes at the steering shapes under the exact plan.
 
 Candidates are the order that would have run, the orders of files it came from, every heuristic steered
-at every shape, and the best of these improved by window search. Each is brought to the order that really
-runs: ONNX Runtime hoists Shape and Size (`memory.execution_order.priority_order`).
+at every shape, and the best of these improved by window search. Each is an order that really runs, with the
+file order and the traversal that make it run: DEFAULT where some sorted file makes it run exactly as wanted,
+else PRIORITY_BASED, which follows the file but hoists Shape and Size (`memory.execution_order`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from onnx_symmem.expr.expression import ZERO, Expr
 from onnx_symmem.expr.grid import Grid, evaluate
-from onnx_symmem.memory.execution_order import priority_order
+from onnx_symmem.memory.execution_order import file_for_default, priority_order
 from onnx_symmem.memory.plan import PlanInput
 from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import ValueSizes
@@ -39,10 +40,16 @@ class SearchLimits:
 
 @dataclass(frozen=True)
 class CandidateOrder:
-    """An order as it will run, its exact profile, and its peaks in bytes at the steering shapes."""
+    """An order as it will run, its exact profile, and its peaks in bytes at the steering shapes.
+
+    `rule` is the traversal it runs under (default or priority), `file` the order in which the file then has
+    to list the nodes.
+    """
 
     name: str
     order: tuple[int, ...]
+    rule: str
+    file: tuple[int, ...]
     profile: MemoryProfile
     peaks: tuple[int, ...]
 
@@ -54,7 +61,7 @@ def peaks_at(found: MemoryProfile, shapes: Sequence[Mapping[str, int]]) -> tuple
 
 
 def candidate_orders(
-    prepared: PlanInput,
+    prepared: Mapping[str, PlanInput],
     sizes: ValueSizes,
     shapes: Sequence[Mapping[str, int]],
     given: Mapping[str, Sequence[int]],
@@ -63,29 +70,37 @@ def candidate_orders(
 ) -> tuple[CandidateOrder, ...]:
     """Distinct candidates, `given` orders first, then by heuristic and shape, then improved ones.
 
-    `given` maps names to topological orders of the graph's nodes. Deterministic.
+    `prepared` has the graph per traversal (subgraphs run under the same one); `given` maps names to
+    topological orders of its nodes. A given order is a candidate under both traversals. Deterministic.
     """
     limits = limits or SearchLimits()
-    graph = buffer_graph(prepared)
+    view = prepared["priority"].view
+    graph = buffer_graph(prepared["priority"])
     table = _buffer_bytes(graph, sizes, shapes)
     found: dict[tuple[int, ...], CandidateOrder] = {}
 
-    def add(name: str, order: Sequence[int]) -> None:
-        runs = priority_order(prepared.view, order)
-        if runs not in found:
-            exact = profile(prepared.plan(runs), sizes)
-            found[runs] = CandidateOrder(name, runs, exact, peaks_at(exact, shapes))
+    def add(name: str, order: tuple[int, ...], rule: str, file: tuple[int, ...]) -> None:
+        if order not in found:
+            exact = profile(prepared[rule].plan(order), sizes)
+            found[order] = CandidateOrder(name, order, rule, file, exact, peaks_at(exact, shapes))
+
+    def add_hoisted(name: str, order: Sequence[int]) -> None:
+        runs = priority_order(view, order)
+        add(name, runs, "priority", runs)
 
     steering = range(min(limits.shapes, len(shapes)))
     steps = [(name, k) for name in HEURISTICS for k in steering]
     for name, order in given.items():
-        add(name, order)
+        file = file_for_default(view, order)
+        if file is not None:
+            add(name, tuple(order), "default", file)
+        add_hoisted(name if file is None else f"{name}, Shape first", order)
     for done, (name, k) in enumerate(steps):
         if tick is not None:
             tick("trying orders", done, len(steps))
         column = [int(b) for b in table[:, k]]
         at = ",".join(f"{s}={v}" for s, v in shapes[k].items())
-        add(f"{name}@{at}" if at else name, HEURISTICS[name](graph, column))
+        add_hoisted(f"{name}@{at}" if at else name, HEURISTICS[name](graph, column))
     best = rank(tuple(found.values()))[: limits.improved]
     for number, start in enumerate(best):
         reference = np.array([min(c.peaks[k] for c in found.values()) for k in steering], dtype=np.float64)
@@ -99,7 +114,7 @@ def candidate_orders(
         better = improve_order(
             graph, table[:, list(steering)], start.order, reference, limits.window, advance
         )
-        add(f"{start.name}+windows", better)
+        add_hoisted(f"{start.name}+windows", better)
     return tuple(found.values())
 
 

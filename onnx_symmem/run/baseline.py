@@ -1,7 +1,7 @@
 """What would have run without this tool: the graph, its order, and what ONNX Runtime knows of its dims.
 
-The offline optimiser saves the graph in the order in which ONNX Runtime would have run it, with all dims
-that ONNX Runtime inferred (facts/ONNXRUNTIME, 1.3; checked by tests/run/test_baseline.py).
+The offline optimiser saves the graph in the order in which ONNX Runtime would have run it (checked by
+tests/run/test_baseline.py). The dims that ONNX Runtime infers on loading it are not saved.
 """
 
 from __future__ import annotations
@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from onnx.shape_inference import InferenceError
-from onnx.shape_inference import infer_shapes as infer_declared
-
 from onnx_symmem.graph.load import LoadedModel, load_model
 from onnx_symmem.graph.view import ModelView
 from onnx_symmem.memory.execution_order import default_order
 from onnx_symmem.memory.plan import Plan, PlanOptions, prepare
-from onnx_symmem.memory.sizes import from_declared
+from onnx_symmem.run.at_load import keys_at_load
 from onnx_symmem.run.offline import optimize_offline
 from onnx_symmem.run.session import cuda_problem
+from onnx_symmem.shapes.table import GraphShapes
 
 __all__ = ["baseline_graph", "baseline_plan", "file_order"]
 
@@ -32,21 +30,12 @@ def baseline_graph(model: LoadedModel, level: str, provider: str, folder: Path) 
     return load_model(optimize_offline(model, folder, where, level))
 
 
-def baseline_plan(base: LoadedModel, view: ModelView, level: str, provider: str) -> Plan:
-    """The plan that would have run: ONNX Runtime's order, with the dims that ONNX Runtime knows."""
-    options = PlanOptions(provider)
-    if level != "none":
-        # Saved in the order in which ONNX Runtime would have run it, with all dims it inferred.
-        return prepare(view.graph, from_declared(view.graph), options).plan(range(len(view.graph.nodes)))
-    known = view.graph
-    try:
-        # ONNX Runtime runs the same inference when it loads a model.
-        inferred = LoadedModel(infer_declared(base.proto, data_prop=True), base.path, base.folder)
-        known = inferred.view().graph
-    except InferenceError:
-        pass
-    prepared = prepare(view.graph, from_declared(known), options, default_order)
-    return prepared.plan(default_order(view.graph))
+def baseline_plan(base: LoadedModel, shapes: GraphShapes, level: str, provider: str) -> Plan:
+    """The plan that would have run: ONNX Runtime's order, with the dims it knows once `base` is loaded."""
+    view = shapes.view
+    prepared = prepare(view, keys_at_load(base, shapes), PlanOptions(provider), default_order)
+    # A model that was optimised offline is saved in the order in which it would have run.
+    return prepared.plan(default_order(view) if level == "none" else range(len(view.nodes)))
 
 
 def file_order(model: LoadedModel, base: LoadedModel, view: ModelView) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ from onnx_symmem.run.session import (
     SessionSettings,
     create_session,
     feeds_of,
-    kept,
+    kept_for,
     run_session,
 )
 from onnx_symmem.shapes.engine import infer_shapes
@@ -117,17 +117,17 @@ def measure(
 ) -> Measurement:
     """Run a model at the shape `at` on generated inputs and compare with the plan.
 
-    `settings` (default: `kept(provider)`) are those of the session; `shapes` spares inferring them again.
+    `settings` (default: `kept_for` the model) are those of the session; `shapes` spares inferring them again.
     Latency is measured in a further session without profiling, one run and the median of `latency_runs`
     more; 0 leaves it out.
     """
+    loaded = load_model(model)
     if settings is None:
-        settings = kept(provider or "cpu")
+        settings = kept_for(loaded, provider or "cpu")
     elif provider is not None and provider != settings.provider:
         raise UsageError(f"provider '{provider}' was asked for, but the settings say '{settings.provider}'")
     if runs < 1:
         raise UsageError(f"runs = {runs}: expected at least 1")
-    loaded = load_model(model)
     shapes = shapes or infer_shapes(loaded.view())
     shape = resolve_shape(shapes, at)
     feeds = feeds_of(generate_inputs(shapes, shape, overrides, seed))

@@ -24,6 +24,7 @@ from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.graph.load import LoadedModel, check_external_data, load_model
 from onnx_symmem.graph.save import StagedModel, check_target
 from onnx_symmem.graph.view import ModelView
+from onnx_symmem.memory.execution_order import default_order, priority_order
 from onnx_symmem.memory.peak import Peak, peak_of
 from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import MemoryProfile, profile
@@ -169,16 +170,20 @@ def optimize_model(
             sizes = value_sizes(shapes.graph)
             samples = steering_shapes(shapes.domain, shapes.input_symbols)
         with clock.stage("plan", "planning"):
-            before = profile(baseline_plan(base, view, level, options.provider), sizes)
-            prepared = prepare(view.graph, from_written(shapes.graph), PlanOptions(options.provider))
+            before = profile(baseline_plan(base, shapes.graph, level, options.provider), sizes)
+            keys, plan_options = from_written(shapes.graph), PlanOptions(options.provider)
+            prepared = {
+                "default": prepare(view.graph, keys, plan_options, default_order),
+                "priority": prepare(view.graph, keys, plan_options, priority_order),
+            }
             given = {"onnxruntime": before.plan.order, "file": file_order(model, base, view)}
             candidates = candidate_orders(prepared, sizes, samples, given, options.search, clock.tick)
         with clock.stage("prove", "proving"):
             choice = choose_order(before, candidates, shapes.domain, clock.tick)
-            bound = peak_of(lower_bound(prepared, sizes), shapes.domain)
+            bound = peak_of(lower_bound(prepared["priority"], sizes), shapes.domain)
             optimal = plan_le(choice.after.members, bound.members, shapes.domain).proved
         with clock.stage("write", "writing"):
-            proto = reorder_nodes(write_dims(base.proto, shapes), choice.chosen.order)
+            proto = reorder_nodes(write_dims(base.proto, shapes), choice.chosen.file, choice.chosen.rule)
             target = out or Path(stack.enter_context(tempfile.TemporaryDirectory()), "planned.onnx")
             staged = stack.enter_context(StagedModel(proto, target, base.folder))
             # Without a target the caller gets the model as an object, so it has to hold its weights.

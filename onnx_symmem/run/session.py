@@ -30,6 +30,7 @@ import onnx.helper
 
 from onnx_symmem.errors import ModelFileError, RunFailed, UsageError
 from onnx_symmem.graph.load import LoadedModel, check_external_data
+from onnx_symmem.rewrite.reorder import execution_order_of
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -41,6 +42,7 @@ __all__ = [
     "cuda_problem",
     "feeds_of",
     "kept",
+    "kept_for",
     "label_of",
     "reason_of",
     "run_session",
@@ -151,6 +153,11 @@ class SessionSettings:
 def kept(provider: str = "cpu") -> SessionSettings:
     """Settings under which a planned file runs as planned."""
     return SessionSettings(provider=provider)
+
+
+def kept_for(model: LoadedModel, provider: str = "cpu") -> SessionSettings:
+    """The same for one model, which says in its metadata under which traversal it runs as planned."""
+    return SessionSettings(provider=provider, execution_order=execution_order_of(model.proto))
 
 
 def shipped(provider: str = "cpu") -> SessionSettings:

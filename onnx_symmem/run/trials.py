@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from onnx_symmem.errors import DomainError, RunFailed, VerificationFailed
+from onnx_symmem.expr.domain import SymbolRange
 from onnx_symmem.expr.samples import legal_near
 from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.run.inputs import Fill, generate_inputs
@@ -14,6 +15,7 @@ from onnx_symmem.shapes.table import ModelShapes
 __all__ = ["runnable_shapes"]
 
 _SIZES = (2, 5, 17, 32, 64, 128, 224)  # tried for every dim, until enough shapes run
+_SMALL = 4  # so many of them are small
 _MOST_BYTES = 1 << 31  # shapes whose predicted peak is above are not tried
 
 
@@ -54,18 +56,33 @@ def runnable_shapes(
 
 
 def _trial_shapes(shapes: ModelShapes) -> Iterator[Mapping[str, int]]:
+    """Legal shapes: all dims alike and small, then one dim as large as the others together, then larger ones.
+
+    The second kind is for lengths that must cover others without the shapes saying so (a mask over past
+    and present), which only running tells.
+    """
     domain = shapes.domain
-    names = [
-        n for n in dict.fromkeys((*shapes.input_symbols, *domain.symbols())) if n not in domain.equalities
-    ]
+    symbols = dict.fromkeys((*shapes.input_symbols, *domain.symbols()))
+    names = [name for name in symbols if name not in domain.equalities]
     seen: set[tuple[tuple[str, int], ...]] = set()
-    for size in _SIZES:
-        wanted = {}
-        for k, name in enumerate(names):
-            allowed = domain.range_of(name)
-            value = max(size + k, allowed.lo)
-            wanted[name] = value if allowed.hi is None else min(value, allowed.hi)
-        legal = legal_near(domain, wanted)
-        if legal is not None and tuple(sorted(legal.items())) not in seen:
-            seen.add(tuple(sorted(legal.items())))
+    wishes = [_alike(names, size) for size in _SIZES[:_SMALL]]
+    for alike in wishes[:2]:
+        total = sum(alike.values())
+        wishes += [{**alike, name: total - alike[name]} for name in names[1:]]
+    wishes += [_alike(names, size) for size in _SIZES[_SMALL:]]
+    for wanted in wishes:
+        legal = legal_near(domain, {n: _within(v, domain.range_of(n)) for n, v in wanted.items()})
+        key = tuple(sorted((legal or {}).items()))
+        if legal is not None and key not in seen:
+            seen.add(key)
             yield legal
+
+
+def _alike(names: Sequence[str], size: int) -> dict[str, int]:
+    """Sizes that are near each other and all different."""
+    return {name: size + k for k, name in enumerate(names)}
+
+
+def _within(value: int, allowed: SymbolRange) -> int:
+    value = max(value, allowed.lo)
+    return value if allowed.hi is None else min(value, allowed.hi)

@@ -15,8 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnx_symmem.errors import VerificationFailed
+from onnx_symmem.graph.load import load_model
 from onnx_symmem.run.inputs import Fill, generate_inputs, resolve_shape
-from onnx_symmem.run.session import ModelSource, SessionSettings, create_session, kept, label_of, run_session
+from onnx_symmem.run.session import (
+    ModelSource,
+    SessionSettings,
+    create_session,
+    kept,
+    kept_for,
+    label_of,
+    run_session,
+)
 from onnx_symmem.shapes.table import ModelShapes
 
 if TYPE_CHECKING:
@@ -63,7 +72,8 @@ def verify(
     """
     shapes_at = [resolve_shape(shapes, shape) for shape in at]
     before = replace(kept(provider), optimization=level, execution_order="default", intra_op_threads=1)
-    after = replace(kept(provider), intra_op_threads=1)
+    planned = load_model(result)
+    after = replace(kept_for(planned, provider), intra_op_threads=1)
 
     def feeds(shape: Mapping[str, int]) -> dict[str, np.ndarray]:
         return generate_inputs(shapes, shape, overrides, seed)
