@@ -25,6 +25,7 @@ from onnx_symmem.expr.exact import (
     matmul,
     multiply,
     none_negative,
+    power,
 )
 from onnx_symmem.expr.expression import FLOORDIV, SYMBOL, Atom, Expr, Monomial
 from onnx_symmem.expr.proof import Leaf, Powers
@@ -33,6 +34,9 @@ __all__ = ["MAX_CLASSES", "Block", "Opaque", "build_block", "residue_moduli"]
 
 MAX_CLASSES = 1024
 _CHUNK = 1 << 22  # numbers of one product table held at a time
+_MAX_COLUMNS = 8192  # of a class; Bernstein columns double with every bounded variable
+_MAX_NUMBERS = 1 << 16  # columns of all classes
+_MAX_SECTOR_COLUMNS = 512
 
 Exponents = tuple[int, ...]
 Number = int | IntArray
@@ -91,12 +95,23 @@ class Block:
 
     @cached_property
     def bernstein(self) -> tuple[tuple[Exponents, ...], IntArray, Powers]:
-        """(columns, table, degrees) in the Bernstein basis of every bounded variable."""
+        """(columns, table, degrees) in the Bernstein basis of the bounded variables.
+
+        Variables with a small range come first, since their upper ends matter most; those that would
+        make too many columns stay in the power basis, which is >= 0 as well.
+        """
         columns, table, degrees = self.columns, self.table, []
-        for v, name in enumerate(self.names):
+        most = max(16, min(_MAX_COLUMNS, _MAX_NUMBERS // len(self.classes)))
+        bounded = [
+            (absolute(limit), v) for v, n in enumerate(self.names) if (limit := self.limits[n]) is not None
+        ]
+        for _, v in sorted(bounded):
+            name = self.names[v]
             limit = self.limits[name]
             degree = max((e[v] for e in columns), default=0)
-            if limit is not None and degree:
+            if limit is None or degree == 0:
+                continue
+            if len({(*e[:v], *e[v + 1 :]) for e in columns}) * (degree + 1) <= most:
                 columns, table = _to_bernstein(columns, table, v, degree, limit)
                 degrees.append((name, degree))
         return columns, table, tuple(degrees)
@@ -145,6 +160,10 @@ class Block:
         columns, _, degrees = self.bernstein
         return leaf(self.names, columns, vector, degrees)
 
+    def has_sectors(self) -> bool:
+        """Whether the change of columns for a sector is small enough."""
+        return len(self.bernstein[0]) <= _MAX_SECTOR_COLUMNS
+
     def sector(self, vectors: IntArray, order: tuple[int, ...]) -> tuple[list[Exponents], IntArray]:
         """Bernstein vectors where each variable of `order` is the one before it plus an excess."""
         found = self._orders.get(order)
@@ -175,27 +194,26 @@ def _to_bernstein(
 ) -> tuple[tuple[Exponents, ...], IntArray]:
     """Power basis of variable `v` in 0..limit to Bernstein, times the lcm of the binomials."""
     scale = lcm(*(comb(degree, q) for q in range(degree + 1)))
-    groups: dict[Exponents, dict[int, int]] = {}
-    for j, e in enumerate(columns):
-        groups.setdefault(e[:v] + e[v + 1 :], {})[e[v]] = j
-    limits = [as_integers(np.ones_like(limit))]
-    for _ in range(degree):
-        limits.append(multiply(limits[-1], limit))
-    new_columns: list[Exponents] = []
-    parts: list[IntArray] = []
-    for rest, members in groups.items():
-        scaled = {q: multiply(table[:, :, j], limits[q][:, None]) for q, j in members.items()}
-        for b in range(degree + 1):
-            total: IntArray = np.zeros(table.shape[:2], dtype=np.int64)
-            for q, values in scaled.items():
-                if q <= b:
-                    factor = comb(b, q) * (scale // comb(degree, q))
-                    total = add(total, multiply(values, as_integers([factor])))
-            new_columns.append((*rest[:v], b, *rest[v:]))
-            parts.append(total)
-    if any(part.dtype == object for part in parts):
-        parts = [part.astype(object) for part in parts]
-    return tuple(new_columns), np.stack(parts, axis=2)
+    groups: dict[Exponents, int] = {}
+    group = np.array([groups.setdefault((*e[:v], *e[v + 1 :]), len(groups)) for e in columns], dtype=np.intp)
+    powers = np.array([e[v] for e in columns], dtype=np.intp)
+    parts: list[IntArray] = []  # of every power: classes x monomials x groups, times limit**power
+    for q in range(degree + 1):
+        at = np.flatnonzero(powers == q)
+        part: IntArray = np.zeros((*table.shape[:2], len(groups)), dtype=table.dtype)
+        part[:, :, group[at]] = table[:, :, at]
+        parts.append(multiply(part, power(limit, q)[:, None, None]))
+    sums: list[IntArray] = []
+    for b in range(degree + 1):
+        total = parts[0] if scale == 1 else multiply(parts[0], as_integers([scale]))
+        for q in range(1, b + 1):
+            factor = comb(b, q) * (scale // comb(degree, q))
+            total = add(total, parts[q] if factor == 1 else multiply(parts[q], as_integers([factor])))
+        sums.append(total)
+    if any(part.dtype == object for part in sums):
+        sums = [part.astype(object) for part in sums]
+    new_columns = tuple((*rest[:v], b, *rest[v:]) for rest in groups for b in range(degree + 1))
+    return new_columns, np.stack(sums, axis=3).reshape(*table.shape[:2], -1)
 
 
 def _sector_map(columns: Sequence[Exponents], order: tuple[int, ...]) -> tuple[list[Exponents], IntArray]:
@@ -301,9 +319,9 @@ def build_block(
     bottoms: list[int] = []
     for mono in basis:
         poly, bottom = mapper.one, 1
-        for atom, power in mono:
+        for atom, exponent in mono:
             factor, part = mapper.expr(images[atom])
-            for _ in range(power):
+            for _ in range(exponent):
                 poly, bottom = _multiply(poly, factor), bottom * part
         polys.append(poly)
         bottoms.append(bottom)
@@ -350,9 +368,9 @@ class _Mapper:
         for mono, c in expr.terms:
             poly: Poly = {self.zero: c}
             bottom = 1
-            for atom, power in mono:
+            for atom, exponent in mono:
                 factor, part = self.atom(atom)
-                for _ in range(power):
+                for _ in range(exponent):
                     poly, bottom = _multiply(poly, factor), bottom * part
             parts.append((poly, bottom))
         common = lcm(*(bottom for _, bottom in parts)) if parts else 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import comb, lcm
+from math import comb, lcm, prod
 
 import numpy as np
 
@@ -20,13 +20,14 @@ from onnx_symmem.expr.proof import Powers, Proof, Split
 __all__ = ["Budget", "Negative", "search"]
 
 _MAX_DEPTH = 48
+_MAX_COEFFICIENTS = 1024
 
 Poly = dict[Exponents, int]
 
 
 @dataclass(slots=True)
 class Budget:
-    """Boxes that may still be looked at."""
+    """Coefficients that may still be computed."""
 
     left: int
 
@@ -53,7 +54,7 @@ class _Search:
     budget: Budget
 
     def solve(self, box: _Box, depth: int) -> Proof | Negative | None:
-        coefficients, degrees = _bernstein(box)
+        coefficients, degrees = self.bernstein(box)
         negative = [e for e, c in coefficients.items() if c < 0]
         if not negative:
             named: Powers = tuple((self.names[v], d) for v, d in degrees)
@@ -73,10 +74,9 @@ class _Search:
             width = box.widths[v]
             if name in self.reals or width == 0 or all(e[v] == 0 for e in box.poly):
                 continue
-            self.budget.left -= 1
             at = 1 << box.cuts[v] if width is None else (width + 1) // 2
             below, above = _cut(box, v, at)
-            left = _negatives(below) + _negatives(above)
+            left = sum(c < 0 for half in (below, above) for c in self.bernstein(half)[0].values())
             if best is None or (left, box.cuts[v]) < best[:2]:
                 best = left, box.cuts[v], v, below, above
         if best is None:
@@ -90,6 +90,12 @@ class _Search:
             return upper
         return Split(self.names[v], above.start[v] - box.start[v], lower, upper)
 
+    def bernstein(self, box: _Box) -> tuple[Poly, list[tuple[int, int]]]:
+        """(coefficients, [(variable, degree)]), Bernstein in the bounded variables."""
+        found = _bernstein(box)
+        self.budget.left -= len(found[0])
+        return found
+
 
 def search(
     names: Sequence[str],
@@ -99,13 +105,15 @@ def search(
     budget: Budget,
 ) -> Proof | Negative | None:
     """A proof that the polynomial is >= 0 on the box, a point where it is not, or None when out of budget."""
+    tops = [max((e[v] for e in poly), default=0) for v in range(len(names))]
+    if (
+        prod(top + 1 for top, name in zip(tops, names, strict=True) if widths[name] is not None)
+        > _MAX_COEFFICIENTS
+    ):
+        return None
     none = (0,) * len(names)
     box = _Box(poly, none, tuple(widths[name] for name in names), none)
     return _Search(names, reals, budget).solve(box, _MAX_DEPTH)
-
-
-def _negatives(box: _Box) -> int:
-    return sum(c < 0 for c in _bernstein(box)[0].values())
 
 
 def _cut(box: _Box, v: int, at: int) -> tuple[_Box, _Box]:
@@ -127,7 +135,6 @@ def _cut(box: _Box, v: int, at: int) -> tuple[_Box, _Box]:
 
 
 def _bernstein(box: _Box) -> tuple[Poly, list[tuple[int, int]]]:
-    """(coefficients, [(variable, degree)]), Bernstein in the bounded variables."""
     poly, degrees = box.poly, []
     for v, width in enumerate(box.widths):
         degree = max((e[v] for e in poly), default=0)

@@ -14,6 +14,7 @@ from math import ceil, comb, floor, gcd, lcm
 
 import numpy as np
 
+from onnx_symmem.errors import ExpressionError
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.expression import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, ZERO, Atom, Expr, rebuild
 from onnx_symmem.expr.interval import Interval, Intervals
@@ -101,7 +102,7 @@ def check(certificate: Certificate) -> bool:
         ):
             return False
         return _holds(Region.of(poly, domain, symbols, facts), certificate.proof)
-    except (IndexError, KeyError):  # a fact or a variable that does not exist
+    except (ExpressionError, IndexError, KeyError, TypeError, ValueError):  # not a well-formed proof
         return False
 
 
@@ -157,8 +158,6 @@ def _leaf_holds(at: Region, degrees: dict[str, int], vector: dict[Powers, int]) 
         if width is None or degree < max((dict(p).get(name, 0) for p in terms), default=0):
             return False
         terms = _bernstein(terms, name, degree, width)
-    if any(at.widths[n] is not None and n not in degrees for powers in terms for n, _ in powers):
-        return False
     common = gcd(*terms.values()) or 1
     return vector == {p: c // common for p, c in terms.items() if c} and all(c >= 0 for c in vector.values())
 
@@ -185,9 +184,13 @@ def _points_hold(at: Region, values: tuple[int, ...]) -> bool:
     given = iter(values)
     for point in product(*(range((width or 0) + 1) for width in widths)):
         shape = dict(zip(names, point, strict=True))
-        if any(fact.evaluate(shape) < 0 for fact in at.facts):
+        try:
+            legal = all(fact.evaluate(shape) >= 0 for fact in at.facts)
+            value = at.poly.evaluate(shape)
+        except ExpressionError:
+            continue  # a size that is divided by is zero: no shape
+        if not legal:
             continue
-        value = at.poly.evaluate(shape)
         if value < 0 or value != next(given, None):
             return False
     return next(given, None) is None

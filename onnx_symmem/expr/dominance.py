@@ -17,7 +17,7 @@ from onnx_symmem.expr.prover import TIERS, Evidence, Prover, prover_of
 
 __all__ = ["Dominance", "Dominators", "solved_matrix"]
 
-_LARGE_TABLE_ROWS = 64  # rows per pair of members that are tried on the table of residue classes
+_MAX_PAYOFFS = 1 << 21  # numbers per pair of members, of the rows that are tried on one table
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,8 @@ class Dominators:
         first, second = (self.values[m] - self.values[lows] + self.error[m] + self.error[lows] for m in pair)
         lows = lows[pair_interval(first, second)[2]]
         found: list[Dominance] = []
-        for number, tests in enumerate(self.prover.test_tables()):
-            if number and lows.size > _LARGE_TABLE_ROWS:
-                lows = lows[:_LARGE_TABLE_ROWS]
+        for tests in self.prover.test_tables():
+            lows = lows[: max(16, _MAX_PAYOFFS // max(1, tests.shape[1]))]
             if lows.size == 0:
                 break
             found += self._by_pair_on(lows, pair, tests)

@@ -77,7 +77,8 @@ class Atom:
     def text(self) -> str:
         """The atom in Python syntax, not parenthesised."""
         if self.kind == SYMBOL:
-            return self.name if self.name.isidentifier() else f"sym({self.name!r})"
+            plain = self.name.isidentifier() and self.name.replace("_", "a").isalnum()
+            return self.name if plain else f"sym({self.name!r})"
         if self.kind == FLOORDIV:
             top, bottom = (str(a) if a.is_simple else f"({a})" for a in self.args)
             return f"{top}//{bottom}"

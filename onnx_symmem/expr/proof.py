@@ -39,7 +39,10 @@ Powers = tuple[tuple[str, int], ...]  # ((variable, power >= 1), ...), sorted
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """Coefficients >= 0 (zeros left out, common factor removed), Bernstein of the given degrees."""
+    """Coefficients >= 0 (zeros left out, common factor removed).
+
+    Variables with a degree are in the Bernstein basis, in this order; the rest in powers.
+    """
 
     degrees: Powers
     vector: tuple[tuple[Powers, int], ...]

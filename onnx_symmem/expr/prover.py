@@ -1,4 +1,7 @@
-"""Proofs of `row @ basis >= 0` on a domain, for one row or many, cheapest method first."""
+"""Proofs of `row @ basis >= 0` on a domain, for one row or many, cheapest method first.
+
+A shape at which a size that is divided by is zero is no shape: proofs and witnesses leave it out.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from onnx_symmem.errors import ExpressionError
 from onnx_symmem.expr.blocks import Block, leaf
 from onnx_symmem.expr.boxes import Budget, Negative, search
 from onnx_symmem.expr.covers import LINKED, RAW, RESIDUES, SHIFT, Cover, Recipe, build_cover, by_classes
@@ -27,7 +31,8 @@ _TIER = {tier: code for code, tier in enumerate(TIERS)}
 _MAX_POINTS = 4096
 _MAX_SECTOR_NAMES = 3
 _SAMPLES = 96
-_BOXES = 400
+_MORE_SAMPLES = 768
+_BOX_COEFFICIENTS = 30_000
 _KEPT_PROVERS = 512
 
 Shape = dict[str, int]
@@ -52,6 +57,7 @@ class Prover:
         others = _others(images)
         facts = any(fact.symbols() & set(self.symbols) for fact in domain.facts())
         floors = any(atom.kind == FLOORDIV for atom in others)
+        self._divisors = sorted({a.args[1] for a in others if _divides_by_size(a)}, key=Expr.sort_key)
         self._recipes: list[Recipe] = [SHIFT]
         if others or facts:
             self._recipes.append(LINKED)
@@ -61,6 +67,7 @@ class Prover:
             self._recipes.append(RAW)
         self._covers: dict[Recipe, Cover | None] = {}
         self._samples: tuple[tuple[Shape, ...], FloatArray] | None = None
+        self._more: tuple[tuple[Shape, ...], IntArray] | None = None
         self._points: tuple[tuple[Shape, ...], IntArray] | None = None
         self.has_points = _count_points(domain, self._all_symbols()) <= _MAX_POINTS
 
@@ -87,8 +94,23 @@ class Prover:
 
     def exact_samples(self) -> tuple[tuple[Shape, ...], IntArray]:
         """(legal shapes, exact values of the basis there)."""
-        shapes = self.domain.samples(_SAMPLES, 0, self.symbols)
+        return self._values(self.domain.samples(_SAMPLES, 0, self.symbols))
+
+    def _values(self, shapes: tuple[Shape, ...]) -> tuple[tuple[Shape, ...], IntArray]:
+        """The shapes at which no divisor is zero, and the basis there."""
+        for divisor in self._divisors:
+            shapes = tuple(shape for shape in shapes if _nonzero(divisor, shape))
         return shapes, Grid(shapes).matrix(self.basis)
+
+    def negative_at(self, row: IntArray) -> Shape | None:
+        """A shape, of many, where a row is negative."""
+        if self._more is None:
+            self._more = self._values(self.domain.samples(_MORE_SAMPLES, 1, self.symbols))
+        shapes, basis_values = self._more
+        values = matmul(row.reshape(1, -1), basis_values)[0]
+        if values.size == 0 or values.min() >= 0:
+            return None
+        return shapes[int(np.argmin(values))]
 
     def sampled(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
         """(values, bounds of their rounding errors) of rows at the sample shapes."""
@@ -157,6 +179,9 @@ class Prover:
     def _find_deep(self, row: IntArray) -> Evidence | Shape | None:
         if self.has_points:
             return None
+        negative = self.negative_at(row)
+        if negative is not None:
+            return negative
         last = self._recipes[-1]
         best = RESIDUES if RESIDUES in self._recipes else last
         variants = [best]
@@ -182,7 +207,7 @@ class Prover:
         return None
 
     def _boxes(self, cover: Cover, row: IntArray) -> Evidence | Shape | None:
-        budget = Budget(_BOXES)
+        budget = Budget(_BOX_COEFFICIENTS)
         proofs: list[Proof] = []
         for index, block in enumerate(cover.blocks):
             found: dict[int, Proof] = {}
@@ -205,7 +230,8 @@ class Prover:
         domain = self.domain
         free = {name: domain.range_of(name).lo for name in domain.symbols() if name not in domain.equalities}
         whole = domain.completed({**free, **shape})
-        return whole if domain.contains(whole) and self.value(row, whole) < 0 else None
+        legal = domain.contains(whole) and all(_nonzero(divisor, whole) for divisor in self._divisors)
+        return whole if legal and self.value(row, whole) < 0 else None
 
     def value(self, row: IntArray, shape: Mapping[str, int]) -> int:
         """The exact value of a row at a shape."""
@@ -226,7 +252,7 @@ class Prover:
                 for shape in shapes
                 if all(fact.evaluate(shape) >= 0 for fact in facts)
             )
-            self._points = legal, Grid(legal).matrix(self.basis)
+            self._points = self._values(legal)
         return self._points
 
     def _points_hold(self, rows: IntArray) -> BoolArray:
@@ -250,6 +276,17 @@ def _others(images: Sequence[Expr]) -> set[Atom]:
             found.add(atom)
             stack += [a for operand in atom.args for a in operand.atoms()]
     return found
+
+
+def _divides_by_size(atom: Atom) -> bool:
+    return atom.kind == FLOORDIV and not atom.args[1].is_const
+
+
+def _nonzero(divisor: Expr, shape: Shape) -> bool:
+    try:
+        return divisor.evaluate(shape) != 0
+    except ExpressionError:  # a division by zero inside of the divisor
+        return False
 
 
 def _count_points(domain: Domain, names: Sequence[str]) -> float:
@@ -295,7 +332,7 @@ def _sectors(block: Block, row: IntArray) -> tuple[Callable[[int], Proof], BoolA
     if len(mixed) == 1:
         # The other factor of a product like x*(y - x) is in no negative column: take all that occur.
         mixed = [v for v in unbounded if vectors[:, [j for j, e in enumerate(columns) if e[v]]].any()]
-    if not 2 <= len(mixed) <= _MAX_SECTOR_NAMES:
+    if not 2 <= len(mixed) <= _MAX_SECTOR_NAMES or not block.has_sectors():
         return None
     parts = [block.sector(vectors, order) for order in permutations(mixed)]
     split: BoolArray = np.logical_and.reduce([none_negative(found) for _, found in parts])

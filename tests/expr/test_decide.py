@@ -1,0 +1,169 @@
+"""Verdicts against brute force, the tiers that reach them, and their certificates."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnx_symmem.errors import ExpressionError
+from onnx_symmem.expr.certificate import check
+from onnx_symmem.expr.decide import Kind, Tally, Verdict, compare, compare_rows
+from onnx_symmem.expr.domain import Domain, SymbolRange
+from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.matrix import PolyMatrix
+from onnx_symmem.expr.text import parse
+from tests.expr.strategies import domains, expressions, legal_points, polynomials
+
+FREE = Domain()
+
+
+def agrees(a: Expr, b: Expr, domain: Domain, verdict: Verdict) -> None:
+    """Fail unless the verdict is right at every legal point of a small box and its proof re-checks."""
+    signs = set()
+    for shape in legal_points(domain, 6):
+        try:
+            difference = b.evaluate(shape) - a.evaluate(shape)
+        except ExpressionError:  # a divisor is zero there
+            continue
+        signs.add((difference > 0) - (difference < 0))
+    if verdict.kind is Kind.LE:
+        assert -1 not in signs
+    elif verdict.kind is Kind.GE:
+        assert 1 not in signs
+    elif verdict.kind is Kind.EQ:
+        assert signs <= {0}
+    elif verdict.kind is Kind.INCOMPARABLE:
+        less, more = verdict.witnesses
+        assert domain.contains(less)
+        assert domain.contains(more)
+        assert a.evaluate(less) < b.evaluate(less)
+        assert a.evaluate(more) > b.evaluate(more)
+    assert len(verdict.certificates) == {Kind.LE: 1, Kind.GE: 1, Kind.EQ: 2}.get(verdict.kind, 0)
+    assert all(check(certificate) for certificate in verdict.certificates)
+
+
+@settings(max_examples=150, deadline=None)
+@given(polynomials(), polynomials(), domains(facts=False))
+def test_polynomials_of_mixed_signs(a: Expr, b: Expr, domain: Domain) -> None:
+    agrees(a, b, domain, compare(a, b, domain))
+
+
+@settings(max_examples=120, deadline=None)
+@given(polynomials(), polynomials(), domains(facts=False, bounded=True))
+def test_small_boxes_are_decided(a: Expr, b: Expr, domain: Domain) -> None:
+    verdict = compare(a, b, domain)
+    agrees(a, b, domain, verdict)
+    assert verdict.kind is not Kind.UNKNOWN
+
+
+@settings(max_examples=120, deadline=None)
+@given(expressions(floors_only=True), expressions(floors_only=True), domains())
+def test_floor_divisions(a: Expr, b: Expr, domain: Domain) -> None:
+    agrees(a, b, domain, compare(a, b, domain))
+
+
+@settings(max_examples=120, deadline=None)
+@given(expressions(), expressions(), domains())
+def test_every_kind_of_atom_and_fact(a: Expr, b: Expr, domain: Domain) -> None:
+    agrees(a, b, domain, compare(a, b, domain))
+
+
+@settings(max_examples=60, deadline=None)
+@given(polynomials(3), st.integers(0, 40), domains(facts=False, bounded=False))
+def test_squares_are_not_negative(root: Expr, gap: int, domain: Domain) -> None:
+    verdict = compare(0, root * root + gap, domain)
+    assert verdict.kind in (Kind.LE, Kind.EQ, Kind.UNKNOWN)
+    agrees(Expr.const(0), root * root + gap, domain, verdict)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "domain", "kind", "tier"),
+    [
+        ("a + b", "b + a", FREE, Kind.EQ, "equal"),
+        ("a*b", "2*a*b", FREE, Kind.LE, "shift"),
+        ("-5*a", "-10", FREE, Kind.INCOMPARABLE, "samples"),
+        ("-10*a", "-5*a", FREE, Kind.LE, "shift"),
+        ("3*a**2 + 1", "a**3 + 4", FREE, Kind.INCOMPARABLE, "samples"),
+        ("2*a*b", "a**2 + b**2", FREE, Kind.LE, "sectors"),
+        ("2*a*b", "a**2 + b**2", Domain({"b": SymbolRange(64)}), Kind.LE, "sectors"),
+        ("a*b*c", "a**3 + b**3 + c**3", FREE, Kind.LE, "sectors"),
+        ("0", "b*(a**2 - 10*a + 26)", FREE, Kind.LE, "boxes"),
+        ("0", "a**2 - 11*a + 29", FREE, Kind.INCOMPARABLE, "samples"),
+        ("x*y", "x**2 + y**2", Domain({n: SymbolRange(1, 6000) for n in "xy"}), Kind.LE, "boxes"),
+        ("x*y", "35", Domain({"x": SymbolRange(1, 5), "y": SymbolRange(1, 7)}), Kind.LE, "shift"),
+        (
+            "5*x*y",
+            "x**2*y + 6*y",
+            Domain({"x": SymbolRange(1, 5), "y": SymbolRange(1, 7)}),
+            Kind.LE,
+            "points",
+        ),
+        ("4096*(S//2)", "2000*S", FREE, Kind.INCOMPARABLE, "samples"),
+        ("2000*S", "4096*(S//2)", Domain({"S": SymbolRange(64)}), Kind.LE, "linked"),
+        ("64*S", "2048*((S + 31)//32)", FREE, Kind.LE, "linked"),
+        ("S//2 + (S + 1)//2", "S", FREE, Kind.EQ, "residues"),
+        ("2*(S//2)", "S", Domain({"S": SymbolRange(2, None, 2)}), Kind.EQ, "shift"),
+        ("max(a, b) + min(a, b)", "a + b", FREE, Kind.EQ, "linked"),
+        ("a*b", "max(a, b)**2", FREE, Kind.LE, "linked"),
+        ("max(a//2, 3)", "a + 2", FREE, Kind.LE, "linked"),
+        ("2*floor_f32(H, 0.3)", "H", FREE, Kind.LE, "linked"),
+        ("H*W", "1024*((H + 31)//32)*((W + 31)//32)", FREE, Kind.LE, "linked"),
+    ],
+)
+def test_tiers(a: str, b: str, domain: Domain, kind: Kind, tier: str) -> None:
+    verdict = compare(parse(a), parse(b), domain)
+    assert (verdict.kind, verdict.tier) == (kind, tier)
+    assert all(check(certificate) for certificate in verdict.certificates)
+
+
+def test_the_paper_example() -> None:
+    """A reshape says S0 = 12*S1: 4096*S0 = 49152*S1 bytes are more than 10996*S1 at every shape."""
+    domain = Domain().with_equality("S0", parse("12*S1"))
+    broadcast, dot = parse("4096*S0"), parse("10996*S1")
+    assert domain.solved(broadcast) == parse("49152*S1")
+    verdict = compare(broadcast, dot, domain)
+    assert verdict.kind is Kind.GE
+    assert verdict.certificate is not None
+    assert check(verdict.certificate)
+    assert compare(broadcast, dot, FREE).kind is Kind.INCOMPARABLE
+
+
+def test_facts_decide() -> None:
+    cache = Domain({"past": SymbolRange(0)}).with_inequality(parse("total - past"))
+    assert compare(parse("past*B"), parse("total*B"), cache).kind is Kind.LE
+    assert compare(parse("past**2"), parse("total*past"), cache).kind is Kind.LE
+    assert compare(parse("(past + 7)//8"), parse("(total + 7)//8"), cache).kind is Kind.LE
+    assert compare(parse("past*B"), parse("total*B"), FREE).kind is Kind.INCOMPARABLE
+    nonzero = Domain({"u": SymbolRange(0)}).with_inequality(parse("H*W - u"))
+    assert compare(parse("u**2"), parse("H*W*u"), nonzero).kind is Kind.LE
+    assert compare(parse("2*u"), parse("H*W + 7"), nonzero).kind is Kind.INCOMPARABLE
+
+
+def test_beyond_1024_classes_answers_stay_right() -> None:
+    a, b = parse("a//37 + b//41 + c//43"), parse("a + b + c")
+    assert compare(a, b, FREE).kind is Kind.LE
+    assert compare(37 * 41 * 43 * a, 37 * b, FREE).kind in (Kind.UNKNOWN, Kind.INCOMPARABLE)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(expressions(max_terms=2), min_size=2, max_size=4), domains())
+def test_many_rows_at_once_agree_with_brute_force(exprs: list[Expr], domain: Domain) -> None:
+    pairs = [(i, j) for i in range(len(exprs)) for j in range(i)]
+    verdicts = compare_rows(PolyMatrix.from_exprs(exprs), pairs, domain)
+    for (i, j), verdict in zip(pairs, verdicts, strict=True):
+        agrees(exprs[i], exprs[j], domain, verdict)
+
+
+def test_a_shallow_comparison_leaves_out_the_search() -> None:
+    assert compare(parse("2*a*b"), parse("a**2 + b**2"), FREE, deep=False).kind is Kind.UNKNOWN
+    assert compare_rows(PolyMatrix.from_exprs([]), [], FREE) == []
+
+
+def test_tallies_add_up() -> None:
+    one = Tally.of([(Kind.LE, "shift"), (Kind.LE, "shift"), (Kind.EQ, "equal")])
+    both = one + Tally.of([(Kind.LE, "residues")])
+    assert both.total == 4
+    assert both.as_dict() == {"EQ": {"equal": 1}, "LE": {"residues": 1, "shift": 2}}
+    assert both.by_kind() == {"EQ": 1, "LE": 3}
+    assert both.by_tier() == {"equal": 1, "residues": 1, "shift": 2}

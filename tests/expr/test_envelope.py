@@ -1,0 +1,172 @@
+"""Envelopes and the order of two maxima, against brute force; certificates of what was left out."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnx_symmem.errors import ExpressionError
+from onnx_symmem.expr.certificate import check
+from onnx_symmem.expr.domain import Domain, SymbolRange
+from onnx_symmem.expr.envelope import envelope, plan_le
+from onnx_symmem.expr.expression import ZERO, Expr
+from onnx_symmem.expr.matrix import PolyMatrix
+from onnx_symmem.expr.mixture import game_weights, integer_weights, pair_interval, simplest_between
+from onnx_symmem.expr.text import parse
+from tests.expr.strategies import domains, expressions, legal_points, polynomials
+
+FREE = Domain()
+
+
+def most(exprs: list[Expr], shape: dict[str, int]) -> int | None:
+    try:
+        return max(expr.evaluate(shape) for expr in exprs)
+    except ExpressionError:  # a divisor is zero there
+        return None
+
+
+def points(domain: Domain) -> list[dict[str, int]]:
+    return list(islice(legal_points(domain, 4), 200))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(polynomials() | expressions(floors_only=True, max_terms=2), min_size=1, max_size=6), domains()
+)
+def test_members_have_the_same_maximum(exprs: list[Expr], domain: Domain) -> None:
+    found = envelope(exprs, domain)
+    for shape in points(domain):
+        assert most(exprs, shape) == most(list(found.members), shape)
+    assert [domain.solved(exprs[row]) for row in found.member_rows] == list(found.members)
+    assert sorted(found.member_rows) == list(found.member_rows)
+    assert all(check(certificate) for certificate in found.certificates())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(polynomials(3) | expressions(max_terms=2), min_size=1, max_size=3),
+    st.lists(polynomials(3) | expressions(max_terms=2), min_size=1, max_size=3),
+    domains(),
+)
+def test_order_of_two_maxima(p: list[Expr], q: list[Expr], domain: Domain) -> None:
+    found = plan_le(p, q, domain)
+    if found.proved:
+        assert found.witness is None
+        assert found.check()
+        for shape in points(domain):
+            low, high = most(p, shape), most(q, shape)
+            assert low is None or high is None or low <= high
+    if found.witness is not None:
+        assert domain.contains(found.witness)
+        assert (most(p, found.witness) or 0) > (most(q, found.witness) or 0)
+
+
+def test_a_middle_row_needs_a_convex_combination() -> None:
+    rows = [parse("10*a"), parse("10*b"), parse("4*a + 4*b"), parse("3*a + 7*b"), parse("9*a")]
+    found = envelope(rows, FREE)
+    assert found.member_rows == (0, 1)
+    assert found.certified == 3
+    assert {drop.members for drop in found.drops} >= {(0,)}
+    assert all(check(certificate) for certificate in found.certificates())
+    assert found.at({"a": 3, "b": 5}) == 50
+
+
+def test_three_corners_dominate_the_middle() -> None:
+    rows = [parse("9*a"), parse("9*b"), parse("9*c"), parse("3*a + 3*b + 3*c"), parse("2*a + 4*b + 3*c")]
+    found = envelope(rows, FREE)
+    assert found.member_rows == (0, 1, 2)
+    assert all(check(certificate) for certificate in found.certificates())
+
+
+def test_rows_without_a_certificate_stay() -> None:
+    # The second is never above the first at any size, but by less than any single method shows.
+    rows = [parse("a//b"), parse("(a - 1)//b")]
+    assert len(envelope(rows, FREE).members) <= 2
+
+
+def test_equal_rows_and_eliminated_symbols() -> None:
+    domain = Domain().with_equality("S0", parse("12*S1"))
+    found = envelope([parse("S1"), parse("S0"), parse("12*S1"), parse("S0 - 1")], domain)
+    assert found.members == (parse("12*S1"),)
+    assert found.member_rows == (1,)
+    with pytest.raises(ValueError, match="one expression or more"):
+        envelope([], FREE)
+
+
+def test_small_domains_are_decided_point_by_point() -> None:
+    domain = Domain({"x": SymbolRange(1, 9), "y": SymbolRange(1, 9)})
+    p, q = [parse("x*y")], [parse("x*x"), parse("y*y")]
+    assert envelope(p + q, domain).members == tuple(q)
+    found = plan_le(p, q, domain)
+    assert found.proved
+    assert found.check()
+    assert not plan_le(q, p, domain).proved
+
+
+def test_order_that_changes_with_the_size_is_proved_in_parts() -> None:
+    domain = Domain({"a": SymbolRange(1, 5000), "b": SymbolRange(1, 5000)})
+    p, q = [parse("8000*a + a*b")], [parse("8001*a + 2*a*b - 10"), parse("9000*a")]
+    found = plan_le(p, q, domain)
+    assert found.proved
+    assert found.check()
+    assert found.certificates
+    refuted = plan_le(q, p, domain)
+    assert not refuted.proved
+    assert refuted.witness is not None
+
+
+def test_equal_plans_need_no_proof() -> None:
+    p = [parse("a*b"), parse("a + b")]
+    found = plan_le(p, p, FREE)
+    assert found.proved
+    assert found.check()
+    assert found.tally.as_dict() == {"LE": {"equal": 2}}
+
+
+def test_thousands_of_steps_reduce_to_a_few() -> None:
+    rng = np.random.default_rng(0)
+    n, h, w = (Expr.symbol(name) for name in "NHW")
+    sizes = [n * ((h - 1) // 2**k + 1) * ((w - 1) // 2**k + 1) * 2 ** (8 - k) for k in range(4)]
+    total, live, steps = ZERO, [], []
+    for _ in range(1500):
+        live.append(sizes[int(rng.integers(4))] * int(rng.integers(1, 64)))
+        total = total + live[-1]
+        steps.append(total)
+        if len(live) > 6:
+            total = total - live.pop(int(rng.integers(len(live))))
+    found = envelope(PolyMatrix.from_exprs(steps), FREE)
+    assert len(found.members) < 12
+    shapes = FREE.samples(40, 5, ("N", "H", "W"))
+    values = PolyMatrix.from_exprs(steps).evaluate(shapes).max(axis=0)
+    assert [found.at(shape) for shape in shapes] == values.tolist()
+    assert check(next(iter(found.certificates())))
+
+
+def test_pair_intervals_and_weights() -> None:
+    first, second = (
+        np.array([[3.0, -1.0], [1.0, 1.0], [-1.0, -1.0]]),
+        np.array([[-1.0, 3.0], [-5.0, 0.0], [-1.0, 2.0]]),
+    )
+    low, high, possible = pair_interval(first, second)
+    assert possible.tolist() == [True, True, False]
+    assert (low[0], high[0]) == (0.25, 0.75)
+    assert simplest_between(0.25, 0.75) * 2 == 1
+    assert integer_weights([1 / 3, 2 / 3]) == (1, 2)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.lists(st.integers(-9, 9), min_size=4, max_size=4), min_size=1, max_size=4))
+def test_game_weights_find_a_combination_where_a_grid_finds_one(payoffs: list[list[int]]) -> None:
+    table = np.array(payoffs, dtype=np.float64)
+    weights = game_weights(table)
+    if weights is not None:
+        assert weights.sum() == pytest.approx(1)
+        assert (weights @ (table / np.maximum(np.abs(table).max(axis=0), 1e-300))).min() >= -1e-6
+        return
+    rng = np.random.default_rng(0)
+    mixes = rng.dirichlet(np.ones(len(table)), 200)
+    assert not ((mixes @ table) >= 1e-6).all(axis=1).any()
