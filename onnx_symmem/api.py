@@ -14,10 +14,12 @@ from onnx_symmem.graph.load import check_external_data, load_model
 from onnx_symmem.memory.execution_order import default_order, priority_order
 from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import MemoryProfile, profile
-from onnx_symmem.memory.sizes import from_declared, value_sizes
+from onnx_symmem.memory.sizes import value_sizes
 from onnx_symmem.order.candidates import SearchLimits
 from onnx_symmem.report.optimization import optimization_figures
 from onnx_symmem.report.results import Optimization
+from onnx_symmem.rewrite.reorder import execution_order_of
+from onnx_symmem.run.at_load import keys_at_load
 from onnx_symmem.run.inputs import Fill
 from onnx_symmem.run.measure import measure
 from onnx_symmem.run.pipeline import DomainSpec, OptimizedModel, OptimizeOptions, domain_of, optimize_model
@@ -93,17 +95,20 @@ def infer_shapes(model: Any, domain: DomainSpec = None) -> ModelShapes:
 
 
 def memory_profile(
-    model: Any, domain: DomainSpec = None, *, provider: str = "cpu", order: str = "priority"
+    model: Any, domain: DomainSpec = None, *, provider: str = "cpu", order: str | None = None
 ) -> MemoryProfile:
     """Bytes in use along a model's execution, as polynomials of the input dims.
 
-    order: `priority`, the file's order as `create_session` runs it, or `default`, ONNX Runtime's own. The
-    model is taken as it is, with the dims that it declares; weights are not read.
+    order: `priority`, the file's with shape arithmetic hoisted; `default`, ONNX Runtime's own; None, the one
+    that `create_session` follows. The model is taken as it is, with the dims that ONNX Runtime knows once it
+    has loaded it; weights are not read.
     """
-    view = load_model(model).view()
+    loaded = load_model(model)
+    view = loaded.view()
     shapes = infer(view, domain_of(view, domain))
-    rule = priority_order if order == "priority" else default_order
-    prepared = prepare(view.graph, from_declared(view.graph), PlanOptions(provider), rule)
+    name = order or execution_order_of(loaded.proto)
+    rule = default_order if name == "default" else priority_order
+    prepared = prepare(view.graph, keys_at_load(loaded, shapes.graph), PlanOptions(provider), rule)
     return profile(prepared.plan(rule(view.graph)), value_sizes(shapes.graph))
 
 

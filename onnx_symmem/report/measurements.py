@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from onnx_symmem.report.results import SCHEMA_VERSION
@@ -17,15 +17,16 @@ __all__ = ["Comparison", "MeasuredRun", "OutputsCompared", "measured_run"]
 class MeasuredRun:
     """A model at one shape: what the plan predicts beside what was measured.
 
-    `settings` is kept, shipped, or custom. The prediction is for the first run. `predicted_peak`,
-    `nodes_equal` are None where nothing is predicted, for the reason `why_not`; `taken` are data-dependent
-    dims that were read off the run.
+    `settings` is kept (in `execution_order`, priority or default), shipped, or custom. The prediction is for
+    the first run. `predicted_peak` and `nodes_equal` are None where nothing is predicted, for the reason
+    `why_not`; `taken` are data-dependent dims that were read off the run.
     """
 
     model: str
     shape: Mapping[str, int]
     provider: str
     settings: str
+    execution_order: str
     predicted_peak: int | None
     label: str
     why_not: str
@@ -55,6 +56,7 @@ class MeasuredRun:
             "shape": dict(self.shape),
             "provider": self.provider,
             "settings": self.settings,
+            "execution_order": self.execution_order,
             "label": self.label,
             "predicted_peak": self.predicted_peak,
             "measured_peak": self.first.requested_peak,
@@ -153,6 +155,7 @@ def measured_run(m: Measurement) -> MeasuredRun:
         shape=m.shape,
         provider=m.provider,
         settings=_settings_name(m.settings),
+        execution_order=m.settings.execution_order,
         predicted_peak=m.predicted_peak,
         label=prediction.label or "unknown",
         why_not=prediction.why_not,
@@ -185,7 +188,7 @@ def measured_run(m: Measurement) -> MeasuredRun:
 
 
 def _settings_name(settings: SessionSettings) -> str:
-    if settings == kept(settings.provider):
+    if replace(settings, execution_order="priority") == kept(settings.provider):
         return "kept"
     return "shipped" if settings == shipped(settings.provider) else "custom"
 

@@ -1,6 +1,7 @@
 """A model as it is -> the figures of `report`: its peak as a formula, and what is in memory at the peak.
 
-The model is taken as `create_session` runs it: the file's order, nothing changed at load.
+The model is taken as `create_session` runs it: in the order it was planned for (the file's where it does not
+say), with nothing changed at load.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnx_symmem.graph.load import load_model
-from onnx_symmem.memory.execution_order import priority_order
+from onnx_symmem.memory.execution_order import default_order, priority_order
 from onnx_symmem.memory.peak import Peak, peak, peak_of
 from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import MemoryProfile, profile
@@ -21,6 +22,7 @@ from onnx_symmem.order.steering import steering_shapes
 from onnx_symmem.report.findings import full_shape, left_out, peak_values, shape_findings
 from onnx_symmem.report.optimization import in_place_count
 from onnx_symmem.report.results import SCHEMA_VERSION, PeakFigures, ShapeFindings
+from onnx_symmem.rewrite.reorder import execution_order_of
 from onnx_symmem.run.at_load import keys_at_load
 from onnx_symmem.run.inputs import resolve_shape
 from onnx_symmem.run.pipeline import DomainSpec, domain_of
@@ -100,10 +102,14 @@ class PeakMoment:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """Result of `report`."""
+    """Result of `report`.
+
+    `execution_order` is priority (the file's, shape arithmetic hoisted) or default (ONNX Runtime's own).
+    """
 
     model: str
     provider: str
+    execution_order: str
     nodes: int
     in_place: int
     findings: ShapeFindings
@@ -123,6 +129,7 @@ class MemoryReport:
             "version": SCHEMA_VERSION,
             "model": self.model,
             "provider": self.provider,
+            "execution_order": self.execution_order,
             "nodes": self.nodes,
             "in_place": self.in_place,
             "notices": list(self.notices),
@@ -146,9 +153,10 @@ def memory_report(
     wanted = [resolve_shape(shapes, shape) for shape in at]
     inferred = time.perf_counter()
     sizes = value_sizes(shapes.graph)
-    keys = keys_at_load(model, shapes.graph)
-    prepared = prepare(view.graph, keys, PlanOptions(provider), priority_order)
-    found = profile(prepared.plan(priority_order(view.graph)), sizes)
+    order = execution_order_of(model.proto)
+    rule = default_order if order == "default" else priority_order
+    prepared = prepare(view.graph, keys_at_load(model, shapes.graph), PlanOptions(provider), rule)
+    found = profile(prepared.plan(rule(view.graph)), sizes)
     planned = time.perf_counter()
     top = peak(found, shapes.domain)
     bound = peak_of(lower_bound(prepared, sizes), shapes.domain).members
@@ -166,6 +174,7 @@ def memory_report(
     return MemoryReport(
         model=model.label,
         provider=provider,
+        execution_order=order,
         nodes=len(view.graph.nodes),
         in_place=in_place_count(found),
         findings=shape_findings(shapes),

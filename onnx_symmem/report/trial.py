@@ -10,7 +10,7 @@ from onnx_symmem.graph.load import LoadedModel, load_model
 from onnx_symmem.report.measurements import Comparison, OutputsCompared, measured_run
 from onnx_symmem.run.inputs import Fill, generate_inputs, resolve_shape
 from onnx_symmem.run.measure import measure
-from onnx_symmem.run.session import kept, shipped
+from onnx_symmem.run.session import shipped
 from onnx_symmem.run.verify import verify
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import ModelShapes
@@ -45,11 +45,9 @@ def compare_models(
     tell("running before, as shipped")
     as_shipped = measure(first, shape, settings=shipped(provider), overrides=feeds, seed=seed, shapes=known)
     tell("running before, plan kept")
-    base = measure(first, shape, settings=kept(provider), overrides=feeds, seed=seed, shapes=known)
+    base = measure(first, shape, provider=provider, overrides=feeds, seed=seed, shapes=known)
     tell("running after, plan kept")
-    result = measure(
-        second, shape_after, settings=kept(provider), overrides=feeds, seed=seed, shapes=known_after
-    )
+    result = measure(second, shape_after, provider=provider, overrides=feeds, seed=seed, shapes=known_after)
     tell("comparing outputs")
     found: list[OutputsCompared] = []
     for level in levels:

@@ -25,7 +25,15 @@ from onnx_symmem.run.ports import FLOAT_PORTS
 from onnx_symmem.run.uses import InputUse, input_uses
 from onnx_symmem.shapes.table import GraphShapes, ModelShapes
 
-__all__ = ["Fill", "InputSpec", "generate_inputs", "make_input", "plan_inputs", "resolve_shape"]
+__all__ = [
+    "Fill",
+    "InputSpec",
+    "check_names",
+    "generate_inputs",
+    "make_input",
+    "plan_inputs",
+    "resolve_shape",
+]
 
 Fill = str | np.ndarray
 
@@ -134,10 +142,7 @@ def plan_inputs(
     full = resolve_shape(shapes, at)
     overrides = overrides or {}
     graph, view = shapes.graph, shapes.graph.view
-    names = [view.values[i].name for i in view.inputs]
-    for name in overrides:
-        if name not in names:
-            raise UsageError(f"input '{name}': the model has no such input; it has {', '.join(names)}")
+    check_names(shapes, overrides)
     uses = input_uses(shapes)
     specs = []
     for i in view.inputs:
@@ -161,6 +166,15 @@ def plan_inputs(
             spec = InputSpec(value.name, elem_type, dims, fill, reason)
         specs.append(spec)
     return tuple(specs)
+
+
+def check_names(shapes: ModelShapes, overrides: Mapping[str, Fill]) -> None:
+    """Raise UsageError where an override is for an input that the model has not."""
+    view = shapes.graph.view
+    names = [view.values[i].name for i in view.inputs]
+    for name in overrides:
+        if name not in names:
+            raise UsageError(f"input '{name}': the model has no such input; it has {', '.join(names)}")
 
 
 def _fill(

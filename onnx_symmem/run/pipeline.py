@@ -36,7 +36,7 @@ from onnx_symmem.order.steering import steering_shapes
 from onnx_symmem.rewrite.reorder import reorder_nodes
 from onnx_symmem.rewrite.value_info import write_dims
 from onnx_symmem.run.baseline import baseline_graph, baseline_plan, file_order
-from onnx_symmem.run.inputs import Fill
+from onnx_symmem.run.inputs import Fill, check_names, resolve_shape
 from onnx_symmem.run.session import cuda_problem
 from onnx_symmem.run.trials import runnable_shapes
 from onnx_symmem.run.verify import Verification, verify
@@ -168,6 +168,9 @@ def optimize_model(
             view = base.view()
             shapes = infer_shapes(view, spec)
             sizes = value_sizes(shapes.graph)
+            check_names(shapes, options.inputs)
+            for at in options.verify_at:
+                resolve_shape(shapes, at)
             samples = steering_shapes(shapes.domain, shapes.input_symbols)
         with clock.stage("plan", "planning"):
             before = profile(baseline_plan(base, shapes.graph, level, options.provider), sizes)

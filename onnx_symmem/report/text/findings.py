@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from rich.console import Console
 
 from onnx_symmem.report.results import ShapeFindings, SymbolFigures
-from onnx_symmem.report.text.layout import list_lines
+from onnx_symmem.report.text.layout import indented, list_lines, quiet, shape_text
 
-__all__ = ["show_findings", "symbols_text"]
+__all__ = ["at_text", "data_note", "show_findings", "symbols_text"]
+
+
+def at_text(findings: ShapeFindings, shape: Mapping[str, int]) -> str:
+    """The sizes of the dims of the inputs at a shape."""
+    names = {s.name for s in findings.symbols}
+    return shape_text({name: size for name, size in shape.items() if name in names})
+
+
+def data_note(console: Console, findings: ShapeFindings, shapes: Sequence[Mapping[str, int]]) -> None:
+    """Says which sizes at the shapes stand for what only data decides, where there are any."""
+    inputs = {s.name for s in findings.symbols}
+    names = [u.symbol for u in findings.unknown_dims if u.symbol]
+    used = [name for name in dict.fromkeys(names) if any(name in s for s in shapes) and name not in inputs]
+    if used:
+        text = f"sizes that depend on data are the largest possible: {', '.join(used)}"
+        indented(console, quiet(text))
 
 
 def symbols_text(findings: ShapeFindings) -> str:

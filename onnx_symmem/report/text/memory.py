@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from onnx_symmem.report.memory import MemoryReport, PeakMoment
-from onnx_symmem.report.text.findings import show_findings, symbols_text
+from onnx_symmem.report.text.findings import at_text, data_note, show_findings, symbols_text
 from onnx_symmem.report.text.layout import (
     QUIET,
     Unit,
@@ -18,7 +18,6 @@ from onnx_symmem.report.text.layout import (
     indented,
     list_lines,
     quiet,
-    shape_text,
     sized_table,
     timeline_lines,
 )
@@ -34,7 +33,8 @@ def show_memory(console: Console, report: MemoryReport, detailed: Sequence[int] 
     `detailed` are the numbers of those; by default it is one shape from the middle of the domain.
     """
     console.print(Text(report.model, style="bold"))
-    nodes = f"{report.nodes}, in the file's order; {report.in_place} outputs reuse an input's memory"
+    order = "the file's" if report.execution_order == "priority" else "ONNX Runtime's default"
+    nodes = f"{report.nodes}, in {order} order; {report.in_place} outputs reuse an input's memory"
     facts(
         console,
         [
@@ -48,7 +48,7 @@ def show_memory(console: Console, report: MemoryReport, detailed: Sequence[int] 
     if detailed is None:
         detailed = [min(1, len(report.moments) - 1)] if report.moments else []
     for number in detailed:
-        _moment(console, report.moments[number])
+        _moment(console, report, report.moments[number])
     list_lines(console, "Not counted", [(reason, "") for reason in report.peak.reasons])
     show_findings(console, report.findings)
 
@@ -73,14 +73,15 @@ def _values(console: Console, report: MemoryReport) -> None:
     table = sized_table(("at", "name"), *((title, "number") for title in titles))
     for m in report.moments:
         numbers = (m.peak, m.activations, m.outputs, m.inputs, m.weights, m.lower_bound)
-        table.add_row(shape_text(m.shape), *map(unit.show, numbers))
+        table.add_row(at_text(report.findings, m.shape), *map(unit.show, numbers))
     indented(console, table)
+    data_note(console, report.findings, [m.shape for m in report.moments])
     indented(console, quiet("least: no order of these nodes can have a smaller peak"))
 
 
-def _moment(console: Console, m: PeakMoment) -> None:
+def _moment(console: Console, report: MemoryReport, m: PeakMoment) -> None:
     unit = Unit.of([m.peak])
-    heading(console, f"In use at {shape_text(m.shape)}", f"{unit.name} over the steps")
+    heading(console, f"In use at {at_text(report.findings, m.shape)}", f"{unit.name} over the steps")
     plain = not (console.encoding or "").lower().startswith("utf")
     for line in timeline_lines(m.timeline, unit, console.width - 2, plain):
         console.print(f"  {line}", overflow="crop", no_wrap=True)

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from onnx_symmem.report.results import Optimization, PeakFigures
-from onnx_symmem.report.text.findings import show_findings, symbols_text
+from onnx_symmem.report.text.findings import at_text, data_note, show_findings, symbols_text
 from onnx_symmem.report.text.layout import (
     GOOD,
     Unit,
@@ -46,8 +46,9 @@ def show_optimization(console: Console, figures: Optimization, verbose: bool = F
         _formula(console, "Peak after", figures.after)
     heading(console, "Plan")
     moved = f"{figures.moved_nodes} of {figures.nodes_planned} nodes moved"
+    order = f"{figures.order_before} -> {figures.order_after} ({moved})"
     rows = [
-        ("order", f"{figures.order_before} -> {figures.order_after} ({moved})"),
+        ("order", order if figures.moved_nodes else f"{figures.order_before}, as it is"),
         (
             "in place",
             f"{figures.in_place_before} -> {figures.in_place_after} outputs reuse an input's memory",
@@ -79,8 +80,11 @@ def _peaks(console: Console, figures: Optimization) -> None:
     ):
         style = GOOD if after < before else ""
         change = Text(percent(after, before), style=style)
-        table.add_row(shape_text(shape), unit.show(before), unit.show(after), change, unit.show(least))
+        table.add_row(
+            at_text(figures.findings, shape), unit.show(before), unit.show(after), change, unit.show(least)
+        )
     indented(console, table)
+    data_note(console, figures.findings, figures.samples)
     if label != "exact":
         list_lines(console, "Not exact", [(reason, "") for reason in figures.after.reasons])
 
