@@ -29,6 +29,7 @@ from onnx_symmem.run.session import (
     create_session,
     feeds_of,
     kept_for,
+    label_of,
     run_session,
 )
 from onnx_symmem.shapes.engine import infer_shapes
@@ -156,7 +157,7 @@ def _profiled(
         session = create_session(model, replace(settings, profile_prefix=str(Path(folder, "profile"))))
         try:
             for _ in range(runs):
-                run_session(session, feeds)
+                run_session(session, feeds, label=label_of(model))
             device = device_bytes_in_use(settings)
         finally:
             file = session.end_profiling()
@@ -189,6 +190,6 @@ def _latency(
     times = []
     for _ in range(runs + 1):
         start = time.perf_counter()
-        run_session(session, feeds)
+        run_session(session, feeds, label=label_of(model))
         times.append((time.perf_counter() - start) * 1e3)
     return times[0], statistics.median(times[1:])

@@ -54,6 +54,7 @@ def show_shapes(
         count = f"{len(figures.relations)} relations between dims were found; --relations shows them"
         console.print(quiet(count))
     if figures.written:
+        console.print()
         console.print(f"written: {figures.written}")
 
 

@@ -74,7 +74,10 @@ class Unit:
         """A number of bytes without the unit's name."""
         if number is None:
             return "-"
-        return f"{number:,}" if self.size == 1 else f"{number / self.size:,.2f}"
+        if self.size == 1:
+            return f"{number:,}"
+        text = f"{number / self.size:,.2f}"
+        return "<0.01" if number > 0 and text == "0.00" else text
 
     def named(self, number: int | None) -> str:
         """A number of bytes with the unit's name."""
