@@ -14,8 +14,7 @@ __all__ = ["at_text", "data_note", "show_findings", "symbols_text"]
 
 def at_text(findings: ShapeFindings, shape: Mapping[str, int]) -> str:
     """The sizes of the dims of the inputs at a shape."""
-    names = {s.name for s in findings.symbols}
-    return shape_text({name: size for name, size in shape.items() if name in names})
+    return shape_text({s.name: shape[s.name] for s in findings.symbols if s.name in shape})
 
 
 def data_note(console: Console, findings: ShapeFindings, shapes: Sequence[Mapping[str, int]]) -> None:

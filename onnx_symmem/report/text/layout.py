@@ -145,12 +145,29 @@ def indented(console: Console, what: RenderableType, by: int = 2) -> None:
 
 
 def formula_lines(text: str, width: int, indent: int = 4) -> list[str]:
-    """A formula in lines of at most `width`, broken before operators and after commas where possible."""
-    glued = text.replace(" + ", f" +{_GLUE}").replace(" - ", f" -{_GLUE}")
+    """A formula in lines of at most `width`, broken between terms, inside one only where it is too long."""
+    width = max(width, 24)
+    parts = []
+    for term in _terms(text):
+        inner = term[:2] + term[2:].replace(" ", _GLUE)
+        if len(term) > width - indent:
+            inner = term.replace(" + ", f" +{_GLUE}").replace(" - ", f" -{_GLUE}")
+        parts.append(inner.replace("+ ", f"+{_GLUE}", 1).replace("- ", f"-{_GLUE}", 1))
     lines = textwrap.wrap(
-        glued, max(width, 24), subsequent_indent=" " * indent, break_long_words=True, break_on_hyphens=False
+        " ".join(parts), width, subsequent_indent=" " * indent, break_long_words=True, break_on_hyphens=False
     )
     return [line.replace(_GLUE, " ") for line in lines]
+
+
+def _terms(text: str) -> list[str]:
+    """The terms of a sum, each with the sign before it."""
+    depth, start, found = 0, 0, []
+    for k, char in enumerate(text):
+        depth += (char == "(") - (char == ")")
+        if not depth and text[k : k + 3] in (" + ", " - "):
+            found.append(text[start:k])
+            start = k + 1
+    return [*found, text[start:]]
 
 
 def formulas(console: Console, members: Sequence[tuple[str, str]], most: int = 8, lines: int = 6) -> None:
@@ -193,10 +210,9 @@ def timeline_lines(values: Sequence[int], unit: Unit, width: int, plain: bool = 
         return []
     labels = [unit.show(largest), unit.show(largest // 2), "0"]
     margin = max(map(len, labels)) + 1
-    columns = max(10, min(width - margin - 2, len(values)))
+    columns = min(max(10, width - margin - 2), len(values))
     bars = [
-        max(values[k * len(values) // columns : max((k + 1) * len(values) // columns, 1)])
-        for k in range(columns)
+        max(values[k * len(values) // columns : (k + 1) * len(values) // columns]) for k in range(columns)
     ]
     blocks = "  ..::||#" if plain else _BLOCKS
     full = len(_BLOCKS) - 1
