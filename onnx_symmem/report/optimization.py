@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from onnx_symmem.expr.decide import Kind, Tally
-from onnx_symmem.memory.profile import MemoryProfile
+from onnx_symmem.memory.profile import UNKNOWN, MemoryProfile
 from onnx_symmem.report.findings import left_out, peak_values, shape_findings
 from onnx_symmem.report.results import Candidate, Optimization, VerifiedShape
 from onnx_symmem.run.pipeline import OptimizedModel
@@ -37,7 +37,8 @@ def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimizatio
         in_place_before=in_place_count(found.before),
         in_place_after=in_place_count(chosen.profile),
         never_worse=choice.never_worse,
-        optimal=found.optimal,
+        # What is not counted may depend on the order.
+        optimal=found.optimal and chosen.profile.label != UNKNOWN,
         candidates=tuple(Candidate(t.name, t.peaks, t.outcome) for t in choice.tried),
         comparisons=comparison_counts(choice.tally),
         verified=tuple(VerifiedShape(v.shape, v.outputs) for v in found.verified),

@@ -56,7 +56,8 @@ def keys_at_load(model: LoadedModel, shapes: GraphShapes) -> DimKeys:
         graph.node.extend(nodes)
     try:
         inferred = onnx.shape_inference.infer_shapes(inference)
-    except (RuntimeError, ValueError):  # a model the package cannot read: what is declared is left
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        # A model the package cannot read: what is declared is left.
         return from_declared(model.view().graph)
     for graph, other in zip(graphs_of(proto.graph), graphs_of(inferred.graph), strict=True):
         made = {name for node in graph.node for name in node.output} - {o.name for o in graph.output}

@@ -29,6 +29,7 @@ __all__ = [
     "formulas",
     "heading",
     "indented",
+    "labelled",
     "list_lines",
     "percent",
     "quiet",
@@ -82,6 +83,12 @@ class Unit:
     def named(self, number: int | None) -> str:
         """A number of bytes with the unit's name."""
         return "-" if number is None else f"{self.show(number)} {self.name}"
+
+
+def labelled(title: str, label: str) -> str:
+    """A title with what its label says, where the numbers are not exact."""
+    said = {"exact": "", "bound": " (upper bound)"}.get(label, " (of what can be counted)")
+    return title + said
 
 
 def percent(part: float, whole: float) -> str:

@@ -16,6 +16,7 @@ from onnx_symmem.report.text.layout import (
     formulas,
     heading,
     indented,
+    labelled,
     list_lines,
     quiet,
     sized_table,
@@ -55,9 +56,8 @@ def show_memory(console: Console, report: MemoryReport, detailed: Sequence[int] 
 
 def _members(console: Console, report: MemoryReport) -> None:
     members = report.members
-    label = report.peak.label
     note = "bytes that nodes' results take" + (f"; the largest of {len(members)}" if len(members) > 1 else "")
-    heading(console, "Peak" if label == "exact" else f"Peak ({label})", note)
+    heading(console, labelled("Peak", report.peak.label), note)
     remarks = [f"at step {m.step + 1}: {m.moment}" if m.moment else "" for m in members]
     formulas(console, [(m.formula, remark) for m, remark in zip(members, remarks, strict=True)])
 
@@ -80,15 +80,14 @@ def _values(console: Console, report: MemoryReport) -> None:
 
 
 def _moment(console: Console, report: MemoryReport, m: PeakMoment) -> None:
+    if not m.peak:
+        return
     unit = Unit.of([m.peak])
     heading(console, f"In use at {at_text(report.findings, m.shape)}", f"{unit.name} over the steps")
     plain = not (console.encoding or "").lower().startswith("utf")
     for line in timeline_lines(m.timeline, unit, console.width - 2, plain):
         console.print(f"  {line}", overflow="crop", no_wrap=True)
-    if m.step >= 0:
-        indented(console, quiet(f"peak at step {m.step + 1}: {m.moment}"))
-    if not m.tensors:
-        return
+    indented(console, quiet(f"peak at step {m.step + 1}: {m.moment}"))
     heading(console, "In memory at the peak", unit.name)
     table = sized_table((unit.name, "number"), ("share", "number"), ("tensor", "name"), ("bytes", "name"))
     for t in m.tensors[:_TENSORS]:

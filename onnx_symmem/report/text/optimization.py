@@ -9,11 +9,13 @@ from onnx_symmem.report.results import Optimization, PeakFigures
 from onnx_symmem.report.text.findings import at_text, data_note, show_findings, symbols_text
 from onnx_symmem.report.text.layout import (
     GOOD,
+    HEADING,
     Unit,
     facts,
     formulas,
     heading,
     indented,
+    labelled,
     list_lines,
     percent,
     shape_text,
@@ -31,7 +33,8 @@ _PROOFS = {
 
 def show_optimization(console: Console, figures: Optimization, verbose: bool = False) -> None:
     """Peaks before and after at sample shapes, the order that was chosen, and how it was checked."""
-    console.print(Text(figures.model, style="bold") + Text(f" -> {figures.out}" if figures.out else ""))
+    out = f" -> {figures.out}" if figures.out else ""
+    console.print(Text.assemble((figures.model, HEADING), out))
     facts(
         console,
         [
@@ -53,7 +56,7 @@ def show_optimization(console: Console, figures: Optimization, verbose: bool = F
             "in place",
             f"{figures.in_place_before} -> {figures.in_place_after} outputs reuse an input's memory",
         ),
-        ("never worse", _PROOFS.get(figures.never_worse, figures.never_worse)),
+        ("never worse", labelled(_PROOFS[figures.never_worse], figures.after.label)),
         ("least possible", _optimality(figures)),
         ("outputs", _verified(figures)),
         ("comparisons", _comparisons(figures)),
@@ -67,9 +70,8 @@ def show_optimization(console: Console, figures: Optimization, verbose: bool = F
 
 
 def _peaks(console: Console, figures: Optimization) -> None:
-    label = figures.after.label
     note = "activations and outputs; inputs and weights come on top"
-    heading(console, "Peak memory" if label == "exact" else f"Peak memory ({label})", note)
+    heading(console, labelled("Peak memory", figures.after.label), note)
     unit = Unit.of(size for _, size in (*figures.before.at, *figures.after.at))
     table = sized_table(
         ("at", "name"), (f"before {unit.name}", "number"), ("after", "number"), ("change", "number"),
@@ -85,8 +87,7 @@ def _peaks(console: Console, figures: Optimization) -> None:
         )
     indented(console, table)
     data_note(console, figures.findings, figures.samples)
-    if label != "exact":
-        list_lines(console, "Not exact", [(reason, "") for reason in figures.after.reasons])
+    list_lines(console, "Not counted", [(reason, "") for reason in figures.after.reasons])
 
 
 def _formula(console: Console, title: str, peak: PeakFigures) -> None:
@@ -98,6 +99,8 @@ def _formula(console: Console, title: str, peak: PeakFigures) -> None:
 def _optimality(figures: Optimization) -> str:
     if figures.optimal:
         return "yes: proved that no order has a smaller peak, at any shape"
+    if figures.after.label == "unknown":
+        return "not known, as not all can be counted"
     ratios = [
         after / least
         for (_, after), (_, least) in zip(figures.after.at, figures.lower_bound.at, strict=True)
