@@ -1,10 +1,9 @@
 import numpy as np
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
 from onnx_symmem.errors import UsageError
-from onnx_symmem.rewrite.reorder import reorder_nodes
+from onnx_symmem.rewrite.reorder import EXECUTION_ORDER, execution_order_of, reorder_nodes
 from onnx_symmem.run.session import create_session
 
 
@@ -26,11 +25,25 @@ def diamond():
 def test_only_the_order_of_nodes_changes():
     model = diamond()
     before = model.SerializeToString()
-    result = reorder_nodes(model, (0, 2, 1, 3))
+    result = reorder_nodes(model, (0, 2, 1, 3), "default")
     assert [n.name for n in result.graph.node] == ["a", "c", "b", "y"]
     assert model.SerializeToString() == before
+    assert [(p.key, p.value) for p in result.metadata_props] == [
+        ("owner", "someone"),
+        (EXECUTION_ORDER, "default"),
+    ]
     back = reorder_nodes(result, (0, 2, 1, 3))
+    assert [p.value for p in back.metadata_props] == ["someone", "priority"]
+    del back.metadata_props[-1]
     assert back.SerializeToString() == before
+
+
+def test_the_traversal_of_a_model_that_does_not_say():
+    model = diamond()
+    assert execution_order_of(model) == "priority"
+    assert execution_order_of(reorder_nodes(model, (0, 1, 2, 3), "default")) == "default"
+    model.metadata_props.add(key=EXECUTION_ORDER, value="backwards")
+    assert execution_order_of(model) == "priority"
 
 
 def test_onnxruntime_runs_the_written_order(tmp_path):
@@ -42,7 +55,6 @@ def test_onnxruntime_runs_the_written_order(tmp_path):
     session.run(None, {"x": np.ones(3, np.float32)})
     (run,) = read_profile(session.end_profiling(), 1)
     assert [event.name for event in run.events] == ["a", "c", "b", "y"]
-    assert ort.get_available_providers()
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 1, 2, 2), (0, 1, 2, 4)])

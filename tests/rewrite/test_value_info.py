@@ -25,7 +25,10 @@ def window_model():
 def test_every_value_gets_its_dims_and_the_contract_stays():
     loaded = load_model(window_model())
     result = write_dims(loaded.proto, infer_shapes(loaded.view()))
-    dims = {i.name: [d.dim_param or d.dim_value for d in i.type.tensor_type.shape.dim] for i in result.graph.value_info}
+    dims = {
+        i.name: [d.dim_param or d.dim_value for d in i.type.tensor_type.shape.dim]
+        for i in result.graph.value_info
+    }
     assert dims == {"a": ["n", "k"], "b": ["n", "k"], "t": ["n", "2*k"], "r": ["n", "2*k"]}
     assert result.graph.output == loaded.proto.graph.output
     assert result.graph.input == loaded.proto.graph.input
