@@ -1,0 +1,75 @@
+import json
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+import onnxruntime as ort
+import pytest
+
+from models.build import MODELS
+from onnx_symmem.graph.load import load_model
+from onnx_symmem.memory.execution_order import default_order, file_for_default, priority_order
+from onnx_symmem.rewrite.reorder import reorder_nodes
+from onnx_symmem.run.baseline import baseline_graph, baseline_plan, file_order
+from onnx_symmem.run.inputs import generate_inputs
+from onnx_symmem.shapes.engine import infer_shapes
+
+
+def executed(path, feeds, level):
+    """Names of the nodes of a model in the order in which ONNX Runtime runs them by default."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = ort.SessionOptions()
+        options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder, "p"))
+        session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        session.run(None, feeds)
+        events = json.loads(Path(session.end_profiling()).read_text())
+    nodes = [e for e in events if e.get("cat") == "Node" and e["name"].endswith("_kernel_time")]
+    return [e["name"].removesuffix("_kernel_time") for e in sorted(nodes, key=lambda e: e["ts"])]
+
+
+@pytest.mark.parametrize("name", ["whisper_decoder", "randwire_ws_hw"])
+def test_the_saved_order_is_the_order_that_would_have_run(name, filled_model, cases, tmp_path):
+    path = filled_model(name)
+    model = load_model(path)
+    feeds = generate_inputs(infer_shapes(model.view()), cases[name].shapes[0])
+    ran = executed(path, feeds, "ORT_ENABLE_EXTENDED")
+    base = baseline_graph(model, "extended", "cpu", tmp_path)
+    view = base.view()
+    plan = baseline_plan(base, infer_shapes(view).graph, "extended", "cpu")
+    assert [view.graph.nodes[k].name for k in plan.order] == ran
+    # And a sorted file is found that DEFAULT executes in just that order.
+    file = file_for_default(view.graph, plan.order)
+    assert file is not None
+    written = tmp_path / "same.onnx"
+    written.write_bytes(reorder_nodes(base.proto, file, "default").SerializeToString())
+    assert executed(written, feeds, "ORT_DISABLE_ALL") == ran
+    assert priority_order(view.graph, file) != plan.order
+
+
+def test_at_level_none_the_model_itself_is_the_baseline(tmp_path):
+    model = load_model(MODELS["mlp_train"].builder())
+    assert baseline_graph(model, "none", "cpu", tmp_path) is model
+    shapes = infer_shapes(model.view())
+    assert baseline_plan(model, shapes.graph, "none", "cpu").order == default_order(shapes.graph.view)
+    assert file_order(model, model, shapes.view) == tuple(range(len(shapes.graph.view.nodes)))
+
+
+def test_the_file_order_is_carried_over_to_the_optimised_graph(filled_model, tmp_path):
+    model = load_model(filled_model("whisper_decoder"))
+    base = baseline_graph(model, "extended", "cpu", tmp_path)
+    view = base.view()
+    order = file_order(model, base, view)
+    position = {node: k for k, node in enumerate(order)}
+    assert sorted(order) == list(range(len(view.graph.nodes)))
+    assert all(position[p] < position[n] for n in order for p in view.graph.predecessors[n])
+    place = {name: k for k, node in enumerate(model.proto.graph.node) for name in node.output}
+    common = [
+        place[name]
+        for node in order
+        for v in view.graph.nodes[node].outputs
+        if v >= 0 and (name := view.graph.values[v].name) in place
+    ]
+    rising = sum(a < b for a, b in pairwise(common))
+    assert rising > 0.9 * len(common)
