@@ -19,6 +19,7 @@ from onnx_symmem.expr.certificate import float32_slopes
 from onnx_symmem.expr.exact import (
     BoolArray,
     IntArray,
+    Table,
     absolute,
     add,
     as_integers,
@@ -91,7 +92,7 @@ class Block:
     limits: Mapping[str, IntArray | None]  # widths of the variables, one per class
     columns: tuple[Exponents, ...]
     table: IntArray  # classes x monomials x columns, power basis
-    _orders: dict[tuple[int, ...], tuple[list[Exponents], IntArray]] = field(default_factory=dict)
+    _orders: dict[tuple[int, ...], tuple[list[Exponents], Table]] = field(default_factory=dict)
 
     @cached_property
     def bernstein(self) -> tuple[tuple[Exponents, ...], IntArray, Powers]:
@@ -117,7 +118,7 @@ class Block:
         return columns, table, tuple(degrees)
 
     @cached_property
-    def tests(self) -> IntArray:
+    def tests(self) -> Table:
         """monomials x tests: a row is proved if row @ tests has no negative number."""
         _, table, _ = self.bernstein
         unique: dict[bytes | tuple[int, ...], IntArray] = {}
@@ -127,22 +128,27 @@ class Block:
                 if key not in unique and column.any():
                     unique[key] = column
         if not unique:
-            return np.zeros((table.shape[1], 0), dtype=np.int64)
-        return np.ascontiguousarray(np.stack(list(unique.values()), axis=1))
+            return Table(np.zeros((table.shape[1], 0), dtype=np.int64))
+        return Table(np.ascontiguousarray(np.stack(list(unique.values()), axis=1)))
 
     def holds(self, rows: IntArray) -> BoolArray:
         """Which rows are >= 0 on the region by their Bernstein coefficients."""
         tests = self.tests
         result = np.zeros(len(rows), dtype=bool)
-        step = max(1, _CHUNK // max(1, tests.shape[1]))
+        step = max(1, _CHUNK // max(1, tests.columns))
         for start in range(0, len(rows), step):
-            result[start : start + step] = none_negative(matmul(rows[start : start + step], tests))
+            result[start : start + step] = none_negative(tests.times(rows[start : start + step]))
         return result
 
     def vectors(self, row: IntArray) -> IntArray:
         """classes x columns of the Bernstein basis, for one row."""
+        return self._flat.times(row.reshape(1, -1)).reshape(len(self.classes), -1)
+
+    @cached_property
+    def _flat(self) -> Table:
+        """monomials x (classes x columns), Bernstein."""
         _, table, _ = self.bernstein
-        return _per_class(row, table)
+        return Table(np.ascontiguousarray(np.moveaxis(table, 1, 0)).reshape(table.shape[1], -1))
 
     def powers(self, row: IntArray, cls: int) -> dict[Exponents, int]:
         """One row as a polynomial of the variables, in one class."""
@@ -170,7 +176,7 @@ class Block:
         if found is None:
             found = self._orders[order] = _sector_map(self.bernstein[0], order)
         columns, change = found
-        return columns, matmul(vectors, change)
+        return columns, change.times(vectors)
 
 
 def leaf(names: Sequence[str], columns: Sequence[Exponents], vector: IntArray, degrees: Powers) -> Leaf:
@@ -181,12 +187,6 @@ def leaf(names: Sequence[str], columns: Sequence[Exponents], vector: IntArray, d
             terms[tuple((n, e) for n, e in sorted(zip(names, exponents, strict=True)) if e)] = int(c)
     common = gcd(*terms.values()) or 1
     return Leaf(degrees, tuple(sorted((p, c // common) for p, c in terms.items())))
-
-
-def _per_class(row: IntArray, table: IntArray) -> IntArray:
-    classes, monomials, columns = table.shape
-    flat = np.moveaxis(table, 1, 0).reshape(monomials, classes * columns)
-    return matmul(row.reshape(1, -1), flat).reshape(classes, columns)
 
 
 def _to_bernstein(
@@ -216,7 +216,7 @@ def _to_bernstein(
     return new_columns, np.stack(sums, axis=3).reshape(*table.shape[:2], -1)
 
 
-def _sector_map(columns: Sequence[Exponents], order: tuple[int, ...]) -> tuple[list[Exponents], IntArray]:
+def _sector_map(columns: Sequence[Exponents], order: tuple[int, ...]) -> tuple[list[Exponents], Table]:
     """The change of columns when x_order[k] becomes x_order[0] + ... + x_order[k]."""
     new: dict[Exponents, int] = {}
     entries: list[tuple[int, int, Number]] = []
@@ -231,7 +231,7 @@ def _sector_map(columns: Sequence[Exponents], order: tuple[int, ...]) -> tuple[l
     change = np.zeros((len(columns), len(new)), dtype=object)
     for j, k, c in entries:
         change[j, k] = c
-    return list(new), as_integers(change)
+    return list(new), Table(as_integers(change))
 
 
 # -- building -----------------------------------------------------------------------------------------

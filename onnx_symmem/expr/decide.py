@@ -31,7 +31,7 @@ from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.exact import FloatArray, IntArray, add, any_in_row, as_integers
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.matrix import PolyMatrix
-from onnx_symmem.expr.prover import TIERS, Evidence, Prover, Shape, prover_of
+from onnx_symmem.expr.prover import SHALLOW, TIERS, Evidence, Prover, Shape, prover_of
 
 __all__ = ["Claim", "Kind", "Tally", "Verdict", "compare", "compare_rows"]
 
@@ -162,7 +162,7 @@ def _verdicts(
     for side, (candidates, sign) in enumerate(((~negative, 1), (~positive, -1))):
         which = np.flatnonzero(candidates)
         if which.size:
-            codes[side, which] = prover.prove(rows[which] * sign, deep=False)
+            codes[side, which] = prover.prove(rows[which] * sign, SHALLOW)
     result: list[Verdict] = []
     for i, row in enumerate(rows):
         if positive[i] and negative[i]:

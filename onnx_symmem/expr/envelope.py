@@ -16,17 +16,15 @@ from onnx_symmem.expr.certificate import Certificate
 from onnx_symmem.expr.decide import Kind, Tally
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.dominance import Dominance, Dominators, solved_matrix
-from onnx_symmem.expr.exact import matmul
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.expr.plan_order import PlanOrder, plan_le
-from onnx_symmem.expr.prover import TIERS, Prover, prover_of
+from onnx_symmem.expr.prover import SECTORS, TIERS, Prover, prover_of
 
 __all__ = ["Envelope", "PlanOrder", "envelope", "plan_le"]
 
-_MAX_PAIR_MEMBERS = 24  # beyond, pairs are left to the game
-_MAX_GAMES = 1500
-_MAX_DEEP = 64
+_MAX_PAIR_MEMBERS = 12  # beyond, pairs are left to the game
+_MAX_SECTORS = 32  # pairs of rows that are tried with sectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ def envelope(exprs: PolyMatrix | Sequence[Expr], domain: Domain) -> Envelope:
 
 def _by_points(matrix: PolyMatrix, prover: Prover) -> list[int]:
     """Few rows that reach the maximum at every legal point, those that do so at most points first."""
-    values = matmul(matrix.rows, prover.points()[1])
+    values = prover.points()[1].times(matrix.rows)
     reaches = np.asarray(values == values.max(axis=0), dtype=np.bool_)
     left = np.ones(reaches.shape[1], dtype=np.bool_)
     chosen: list[int] = []
@@ -108,7 +106,7 @@ class _Reduction:
         rows, wins = np.unique(winners, return_counts=True)
         self.members = [int(row) for row in rows[np.argsort(-wins, kind="stable")]] or [0]
         self.alive = np.setdiff1d(np.arange(len(matrix)), self.members)
-        self.games, self.deep = _MAX_GAMES, _MAX_DEEP
+        self.sectors = _MAX_SECTORS
 
     def run(self) -> tuple[list[int], list[Dominance], int]:
         """(members, dominances of all other rows, members that no sample asks for)."""
@@ -136,12 +134,8 @@ class _Reduction:
         """Drop what single new members, and pairs with a new member, dominate."""
         for member in new:
             self._drop(self.search.by_one(self.alive, member))
-        if len(self.members) > _MAX_PAIR_MEMBERS and not old:
-            return
-        for k, b in enumerate(new):
+        for k, b in enumerate(new[:_MAX_PAIR_MEMBERS]):
             for a in (*old, *new[:k])[:_MAX_PAIR_MEMBERS]:
-                if self.alive.size == 0:
-                    return
                 self._drop(self.search.by_pair(self.alive, (a, b)))
 
     def _most_urgent(self) -> int:
@@ -154,20 +148,16 @@ class _Reduction:
 
     def _alone(self, low: int) -> Dominance | None:
         """A dominance of one row by the costlier methods."""
-        if self.games > 0:
-            self.games -= 1
-            found = self.search.by_many(low, self.members)
-            if found is not None:
-                return found
+        found = self.search.by_many(low, self.members)
+        if found is not None or self.sectors <= 0:
+            return found
+        one = np.array([low], dtype=np.intp)
         for member in self.members:
-            if self.deep <= 0:
-                break
-            one = np.array([low], dtype=np.intp)
-            if self.search.below(one, [member]).size:
-                self.deep -= 1
-                deep = self.search.by_one(one, member, deep=True)
-                if deep:
-                    return deep[0]
+            if self.sectors > 0 and self.search.below(one, [member]).size:
+                self.sectors -= 1
+                proofs = self.search.by_one(one, member, SECTORS)
+                if proofs:
+                    return proofs[0]
         return None
 
     def _prune(self) -> None:

@@ -7,6 +7,7 @@ limbs of few bits that are joined as Python integers.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ __all__ = [
     "BoolArray",
     "FloatArray",
     "IntArray",
+    "Table",
     "absolute",
     "add",
     "any_in_row",
@@ -71,24 +73,63 @@ def power(a: IntArray, exponent: int) -> IntArray:
     return result
 
 
+class Table:
+    """A matrix that many rows are multiplied with; what the choice of arithmetic needs is kept."""
+
+    def __init__(self, array: IntArray) -> None:
+        self.array = array
+        self._thinned: dict[int, Table] = {}
+
+    @property
+    def columns(self) -> int:
+        """Number of columns."""
+        return int(self.array.shape[1])
+
+    @cached_property
+    def magnitudes(self) -> list[int]:
+        """Largest magnitude of every row."""
+        return _column_magnitudes(self.array.T)
+
+    @cached_property
+    def floats(self) -> FloatArray:
+        """The matrix in float64; exact where magnitudes are below 2**53."""
+        return self.array.astype(np.float64)
+
+    def thinned(self, step: int) -> Table:
+        """Every step-th column."""
+        found = self._thinned.get(step)
+        if found is None:
+            found = self._thinned[step] = Table(np.ascontiguousarray(self.array[:, ::step]))
+        return found
+
+    def times(self, rows: IntArray) -> IntArray:
+        """rows @ array."""
+        inner = self.array.shape[0]
+        used = np.arange(inner)
+        if len(rows) <= 4:
+            used = np.flatnonzero(any_in_row(rows.T != 0))
+            rows = rows[:, used]
+        largest = self.magnitudes
+        bound = sum(m * largest[j] for m, j in zip(_column_magnitudes(rows), used.tolist(), strict=True))
+        some = len(used) < inner
+        if bound < _FLOAT64:
+            floats = self.floats[used] if some else self.floats
+            return (rows.astype(np.float64) @ floats).astype(np.int64)
+        array = self.array[used] if some else self.array
+        if bound < _INT64:
+            return rows.astype(np.int64) @ array.astype(np.int64)
+        bits = (52 - inner.bit_length()) // 2
+        total: IntArray = np.zeros((rows.shape[0], self.columns), dtype=object)
+        right = _limbs(array, bits)
+        for i, left in enumerate(_limbs(rows, bits)):
+            for j, other in enumerate(right):
+                total += (left @ other).astype(np.int64).astype(object) * (1 << bits * (i + j))
+        return total
+
+
 def matmul(a: IntArray, b: IntArray) -> IntArray:
     """a @ b for two matrices."""
-    inner, largest_a, largest_b = a.shape[1], absolute(a), absolute(b)
-    bound = max(inner, 1) * largest_a * largest_b
-    if bound >= _FLOAT64 and min(largest_a, largest_b) > 0:
-        # Column-wise magnitudes are a tighter bound where few columns are large.
-        bound = sum(absolute(a[:, j]) * absolute(b[j]) for j in range(inner))
-    if bound < _FLOAT64:
-        return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
-    if bound < _INT64:
-        return a.astype(np.int64) @ b.astype(np.int64)
-    bits = (52 - inner.bit_length()) // 2
-    total: IntArray = np.zeros((a.shape[0], b.shape[1]), dtype=object)
-    right = _limbs(b, bits)
-    for i, left in enumerate(_limbs(a, bits)):
-        for j, other in enumerate(right):
-            total += (left @ other).astype(np.int64).astype(object) * (1 << bits * (i + j))
-    return total
+    return Table(b).times(a)
 
 
 def none_negative(rows: IntArray) -> BoolArray:
@@ -101,6 +142,13 @@ def any_in_row(flags: npt.ArrayLike) -> BoolArray:
     """Which rows of a matrix have a true, or non-zero, entry."""
     result: BoolArray = np.logical_or.reduce(np.asarray(flags, dtype=np.bool_), axis=1)
     return result
+
+
+def _column_magnitudes(rows: IntArray) -> list[int]:
+    if rows.size == 0:
+        return [0] * rows.shape[1]
+    tops, bottoms = rows.max(axis=0).tolist(), rows.min(axis=0).tolist()
+    return [max(top, -bottom) for top, bottom in zip(tops, bottoms, strict=True)]
 
 
 def _limbs(a: IntArray, bits: int) -> list[FloatArray]:

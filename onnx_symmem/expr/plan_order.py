@@ -17,16 +17,17 @@ from onnx_symmem.expr.certificate import Certificate, check
 from onnx_symmem.expr.decide import Kind, Tally
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.dominance import Dominance, Dominators, solved_matrix
-from onnx_symmem.expr.exact import IntArray, matmul
+from onnx_symmem.expr.exact import IntArray
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.matrix import PolyMatrix
-from onnx_symmem.expr.prover import TIERS, Shape, prover_of
+from onnx_symmem.expr.prover import SEARCH, TIERS, Shape, prover_of
 
 __all__ = ["Part", "PlanOrder", "Split", "plan_le"]
 
 _MAX_PARTS = 24
 _MAX_CUTS = 12  # per symbol, looked at through samples only
 _MAX_PAIR_MEMBERS = 12
+_MAX_SEARCHES = 8  # rows of P that are searched with the costliest methods
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +139,8 @@ class _Search:
     def prove(self, domain: Domain, open_lows: Sequence[int], parts: int) -> Part | Split | None:
         """The proof on a domain with at most `parts` parts; sets the witness when there is one."""
         prover = prover_of(self.matrix.basis, domain)
-        shapes, basis_values = prover.points() if prover.has_points else prover.exact_samples()
-        values = matmul(self.matrix.rows, basis_values)
+        shapes, basis_values = prover.points() if prover.has_points else prover.samples(wide=True)[:2]
+        values = basis_values.times(self.matrix.rows)
         if values.shape[1]:
             lead = values[list(self.lows)].max(axis=0) - values[list(self.highs)].max(axis=0)
             worst = int(np.argmax(lead))
@@ -183,7 +184,7 @@ class _Search:
             if many is not None:
                 found.append(many)
         for high in self.highs:
-            found += search.by_one(left(), high, deep=True)
+            found += search.by_one(left()[:_MAX_SEARCHES], high, SEARCH)
         return found
 
     def _cut(

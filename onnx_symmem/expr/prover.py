@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import permutations, product
 from math import prod
 
@@ -19,19 +19,22 @@ from onnx_symmem.expr.blocks import Block, leaf
 from onnx_symmem.expr.boxes import Budget, Negative, search
 from onnx_symmem.expr.covers import LINKED, RAW, RESIDUES, SHIFT, Cover, Recipe, build_cover, by_classes
 from onnx_symmem.expr.domain import Domain
-from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray, any_in_row, matmul, none_negative
+from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray, Table, any_in_row, none_negative
 from onnx_symmem.expr.expression import FLOORDIV, SYMBOL, Atom, Expr, Monomial
 from onnx_symmem.expr.grid import Grid
 from onnx_symmem.expr.proof import Leaf, Points, Proof, Sectors
 
-__all__ = ["TIERS", "Evidence", "Prover", "Shape", "prover_of"]
+__all__ = ["SEARCH", "SECTORS", "SHALLOW", "TIERS", "Evidence", "Prover", "Shape", "prover_of"]
+
+SHALLOW, SECTORS, SEARCH = range(3)  # efforts: linear maps only, also sectors, also samples and boxes
 
 TIERS = ("unknown", "equal", "samples", "shift", "points", "linked", "residues", "sectors", "boxes")
 _TIER = {tier: code for code, tier in enumerate(TIERS)}
 _MAX_POINTS = 4096
 _MAX_SECTOR_NAMES = 3
 _SAMPLES = 96
-_MORE_SAMPLES = 768
+_WIDE_SAMPLES = 512
+_MAX_TESTS = 20_000
 _BOX_COEFFICIENTS = 30_000
 _KEPT_PROVERS = 512
 
@@ -66,9 +69,8 @@ class Prover:
         if facts and others:
             self._recipes.append(RAW)
         self._covers: dict[Recipe, Cover | None] = {}
-        self._samples: tuple[tuple[Shape, ...], FloatArray] | None = None
-        self._more: tuple[tuple[Shape, ...], IntArray] | None = None
-        self._points: tuple[tuple[Shape, ...], IntArray] | None = None
+        self._samples: dict[bool, tuple[tuple[Shape, ...], Table, FloatArray]] = {}
+        self._points: tuple[tuple[Shape, ...], Table] | None = None
         self.has_points = _count_points(domain, self._all_symbols()) <= _MAX_POINTS
 
     def _all_symbols(self) -> tuple[str, ...]:
@@ -85,16 +87,15 @@ class Prover:
         return tuple(i for i, fact in enumerate(self.domain.facts()) if fact.symbols() <= known)
 
     # -- samples -----------------------------------------------------------------------------------
-    def samples(self) -> tuple[tuple[Shape, ...], FloatArray]:
-        """(legal shapes, values of the basis there in float64: monomials x shapes)."""
-        if self._samples is None:
-            shapes, values = self.exact_samples()
-            self._samples = shapes, values.astype(np.float64)
-        return self._samples
-
-    def exact_samples(self) -> tuple[tuple[Shape, ...], IntArray]:
-        """(legal shapes, exact values of the basis there)."""
-        return self._values(self.domain.samples(_SAMPLES, 0, self.symbols))
+    def samples(self, wide: bool = False) -> tuple[tuple[Shape, ...], Table, FloatArray]:
+        """(legal shapes, exact values of the basis there, the same in float64); `wide` takes more shapes."""
+        found = self._samples.get(wide)
+        if found is None:
+            count, seed = (_WIDE_SAMPLES, 1) if wide else (_SAMPLES, 0)
+            shapes, values = self._values(self.domain.samples(count, seed, self.symbols))
+            table = Table(values)
+            found = self._samples[wide] = shapes, table, table.floats
+        return found
 
     def _values(self, shapes: tuple[Shape, ...]) -> tuple[tuple[Shape, ...], IntArray]:
         """The shapes at which no divisor is zero, and the basis there."""
@@ -104,23 +105,21 @@ class Prover:
 
     def negative_at(self, row: IntArray) -> Shape | None:
         """A shape, of many, where a row is negative."""
-        if self._more is None:
-            self._more = self._values(self.domain.samples(_MORE_SAMPLES, 1, self.symbols))
-        shapes, basis_values = self._more
-        values = matmul(row.reshape(1, -1), basis_values)[0]
+        shapes, basis_values, _ = self.samples(wide=True)
+        values = basis_values.times(row.reshape(1, -1))[0]
         if values.size == 0 or values.min() >= 0:
             return None
         return shapes[int(np.argmin(values))]
 
-    def sampled(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+    def sampled(self, rows: IntArray, wide: bool = False) -> tuple[FloatArray, FloatArray]:
         """(values, bounds of their rounding errors) of rows at the sample shapes."""
-        _, values = self.samples()
+        values = self.samples(wide)[2]
         floats = rows.astype(np.float64)
         error = np.abs(floats) @ np.abs(values) * ((len(self.basis) + 8) * 2.0**-51)
         return floats @ values, error
 
     # -- many rows ---------------------------------------------------------------------------------
-    def prove(self, rows: IntArray, deep: bool = True) -> npt.NDArray[np.int8]:
+    def prove(self, rows: IntArray, effort: int = SEARCH) -> npt.NDArray[np.int8]:
         """For every row the code of the tier that proves it >= 0 (see TIERS), 0 where none does."""
         codes = np.zeros(len(rows), dtype=np.int8)
         codes[~any_in_row(rows != 0)] = _TIER["equal"]
@@ -131,9 +130,9 @@ class Prover:
             codes[left[holds(rows[left])]] = _TIER[tier]
             if tier == "points":
                 return codes  # nothing else can prove what a point refutes
-        if deep:
+        if effort > SHALLOW:
             for i in np.flatnonzero(codes == 0):
-                found = self._find_deep(rows[i])
+                found = self._find_deep(rows[i], effort)
                 if isinstance(found, Evidence):
                     codes[i] = _TIER[found.tier]
         return codes
@@ -152,18 +151,24 @@ class Prover:
             self._covers[recipe] = build_cover(self.basis, self.domain, recipe)
         return self._covers[recipe]
 
-    def test_tables(self) -> Iterator[IntArray]:
+    @cached_property
+    def test_tables(self) -> tuple[Table, ...]:
         """monomials x tests, cheapest table first: a row is >= 0 if row @ table has no negative number."""
-        for recipe in dict.fromkeys((self._recipes[0], self._recipes[-1])):
+        best = RESIDUES if RESIDUES in self._recipes else self._recipes[-1]
+        found: list[Table] = []
+        for recipe in dict.fromkeys((SHIFT, best)):
             cover = self.cover(recipe)
-            if cover is not None:
-                tables = [block.tests for block in cover.blocks]
-                if any(table.dtype == object for table in tables):
-                    tables = [table.astype(object) for table in tables]
-                yield np.concatenate(tables, axis=1)
+            tables = [] if cover is None else [block.tests for block in cover.blocks]
+            if len(tables) == 1 and tables[0].columns <= _MAX_TESTS:
+                found += tables
+            elif 0 < sum(table.columns for table in tables) <= _MAX_TESTS:
+                wide = any(table.array.dtype == object for table in tables)
+                arrays = [table.array.astype(object) if wide else table.array for table in tables]
+                found.append(Table(np.concatenate(arrays, axis=1)))
+        return tuple(found)
 
     # -- one row -----------------------------------------------------------------------------------
-    def find(self, row: IntArray, deep: bool = True) -> Evidence | Shape | None:
+    def find(self, row: IntArray, effort: int = SEARCH) -> Evidence | Shape | None:
         """The proof that a row is >= 0, a legal shape where it is negative, or None."""
         if not row.any():
             return Evidence("equal", lambda: ((), (), Leaf((), ())))
@@ -174,14 +179,15 @@ class Prover:
                 return Evidence(recipe.tier, partial(_write_leaves, cover, row))
             if recipe is SHIFT and self.has_points:
                 return self._find_points(row)
-        return self._find_deep(row) if deep else None
+        return self._find_deep(row, effort) if effort > SHALLOW else None
 
-    def _find_deep(self, row: IntArray) -> Evidence | Shape | None:
+    def _find_deep(self, row: IntArray, effort: int) -> Evidence | Shape | None:
         if self.has_points:
             return None
-        negative = self.negative_at(row)
-        if negative is not None:
-            return negative
+        if effort == SEARCH:
+            negative = self.negative_at(row)
+            if negative is not None:
+                return negative
         last = self._recipes[-1]
         best = RESIDUES if RESIDUES in self._recipes else last
         variants = [best]
@@ -195,15 +201,19 @@ class Prover:
             cover = self.cover(recipe)
             if cover is None:
                 continue
-            sectors = [_sectors(block, row) for block in cover.blocks]
-            proofs = [found[0] for found in sectors if found is not None and found[1].all()]
-            if len(proofs) == len(sectors):
+            proofs: list[Callable[[int], Proof]] = []
+            for block in cover.blocks:
+                found = _sectors(block, row, whole=True)
+                if found is None or not found[1].all():
+                    break
+                proofs.append(found[0])
+            if len(proofs) == len(cover.blocks):
                 return Evidence("sectors", partial(_write_classes, cover, proofs))
-        for recipe in dict.fromkeys((best, last)):
+        for recipe in dict.fromkeys((best, last)) if effort == SEARCH else ():
             cover = self.cover(recipe)
-            found = None if cover is None else self._boxes(cover, row)
-            if found is not None:
-                return found
+            searched = None if cover is None else self._boxes(cover, row)
+            if searched is not None:
+                return searched
         return None
 
     def _boxes(self, cover: Cover, row: IntArray) -> Evidence | Shape | None:
@@ -211,7 +221,7 @@ class Prover:
         proofs: list[Proof] = []
         for index, block in enumerate(cover.blocks):
             found: dict[int, Proof] = {}
-            sectors = _sectors(block, row)
+            sectors = _sectors(block, row, whole=False)
             for cls in range(len(block.classes)):
                 if sectors is not None and sectors[1][cls]:
                     found[cls] = sectors[0](cls)
@@ -239,28 +249,29 @@ class Prover:
         return expr.evaluate(shape)
 
     # -- points ------------------------------------------------------------------------------------
-    def points(self) -> tuple[tuple[Shape, ...], IntArray]:
+    def points(self) -> tuple[tuple[Shape, ...], Table]:
         """(every legal shape, values of the basis there), of a small finite domain."""
         if self._points is None:
             names = self._all_symbols()
             ranges = [self.domain.range_of(name) for name in names]
             facts = [self.domain.facts()[i] for i in self._fact_indices()]
             axes = (range(r.lo, (r.hi or 0) + 1, r.divisor) for r in ranges)
-            shapes = (dict(zip(names, point, strict=True)) for point in product(*axes))
+            every = (dict(zip(names, point, strict=True)) for point in product(*axes))
             legal = tuple(
                 self.domain.completed(shape)
-                for shape in shapes
+                for shape in every
                 if all(fact.evaluate(shape) >= 0 for fact in facts)
             )
-            self._points = self._values(legal)
+            shapes, values = self._values(legal)
+            self._points = shapes, Table(values)
         return self._points
 
     def _points_hold(self, rows: IntArray) -> BoolArray:
-        return none_negative(matmul(rows, self.points()[1]))
+        return none_negative(self.points()[1].times(rows))
 
     def _find_points(self, row: IntArray) -> Evidence | Shape | None:
         shapes, values = self.points()
-        at = matmul(row.reshape(1, -1), values)[0]
+        at = values.times(row.reshape(1, -1))[0]
         if (at >= 0).all():
             proof = Points(tuple(int(v) for v in at))
             return Evidence("points", lambda: (self._all_symbols(), self._fact_indices(), proof))
@@ -316,10 +327,10 @@ def _leaf(block: Block, vectors: IntArray, cls: int) -> Proof:
     return block.leaf(vectors[cls])
 
 
-def _sectors(block: Block, row: IntArray) -> tuple[Callable[[int], Proof], BoolArray] | None:
-    """(the proof of a class by sectors, which classes have one); None where sectors do not apply.
+def _sectors(block: Block, row: IntArray, whole: bool) -> tuple[Callable[[int], Proof], BoolArray] | None:
+    """(the proof of a class by sectors, which classes have one); None where sectors do not help.
 
-    Classes without negative coefficients need no sectors.
+    Classes without negative coefficients need no sectors. `whole` asks for all classes or nothing.
     """
     vectors = block.vectors(row)
     columns, _, degrees = block.bernstein
@@ -334,16 +345,25 @@ def _sectors(block: Block, row: IntArray) -> tuple[Callable[[int], Proof], BoolA
         mixed = [v for v in unbounded if vectors[:, [j for j, e in enumerate(columns) if e[v]]].any()]
     if not 2 <= len(mixed) <= _MAX_SECTOR_NAMES or not block.has_sectors():
         return None
-    parts = [block.sector(vectors, order) for order in permutations(mixed)]
-    split: BoolArray = np.logical_and.reduce([none_negative(found) for _, found in parts])
-    names = tuple(block.names[v] for v in mixed)
+    orders, names = list(permutations(mixed)), tuple(block.names[v] for v in mixed)
+    settled = plain.copy()
+    left = np.flatnonzero(~plain)
+    for order in orders:
+        # The first class stands for all: the others cost more and are seldom better.
+        if whole and not none_negative(block.sector(vectors[left[:1]], order)[1]).all():
+            return None
+        left = left[none_negative(block.sector(vectors[left], order)[1])]
+        if left.size == 0:
+            return None
+    settled[left] = True
 
     def of_class(cls: int) -> Proof:
         if plain[cls]:
             return block.leaf(vectors[cls])
-        return Sectors(names, tuple(leaf(block.names, c, found[cls], degrees) for c, found in parts))
+        parts = (block.sector(vectors[cls : cls + 1], order) for order in orders)
+        return Sectors(names, tuple(leaf(block.names, c, found[0], degrees) for c, found in parts))
 
-    return of_class, plain | split
+    return of_class, settled
 
 
 def prover_of(basis: tuple[Monomial, ...], domain: Domain) -> Prover:

@@ -21,6 +21,7 @@ __all__ = ["draw", "legal_near"]
 
 _FAR = (1 << 13, 1 << 20)  # stand-ins for `no upper limit`: a usual large size, and one out of reach
 _TRIES = 24  # random attempts per wanted sample
+_MAX_MISSES = 400  # attempts in a row that find nothing new
 
 
 def draw(domain: Domain, k: int, seed: int, symbols: tuple[str, ...]) -> tuple[dict[str, int], ...]:
@@ -39,10 +40,13 @@ def draw(domain: Domain, k: int, seed: int, symbols: tuple[str, ...]) -> tuple[d
         offer(corner)
     for small in _small(domain, names, rng, max(2, k // 3)):
         offer(small)
+    misses = 0
     for _ in range(k * _TRIES):
-        if len(found) >= k:
+        if len(found) >= k or misses > _MAX_MISSES:
             break
+        before = len(found)
         offer({name: _log_uniform(domain, name, rng) for name in names})
+        misses = 0 if len(found) > before else misses + 1
     return tuple(list(found.values())[:k])
 
 
