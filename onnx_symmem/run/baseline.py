@@ -1,12 +1,15 @@
 """What would have run without this tool: the graph, its order, and what ONNX Runtime knows of its dims.
 
 The offline optimiser saves the graph in the order in which ONNX Runtime would have run it (checked by
-tests/run/test_baseline.py). The dims that ONNX Runtime infers on loading it are not saved.
+tests/run/test_baseline.py). The dims that ONNX Runtime infers on loading it are not saved. No file gives
+every such order a second time, for it may follow dependencies that the saved graph has no more; so what would
+have run is measured on the model itself, under `baseline_settings`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from onnx_symmem.graph.load import LoadedModel, load_model
@@ -15,10 +18,10 @@ from onnx_symmem.memory.execution_order import default_order
 from onnx_symmem.memory.plan import Plan, PlanOptions, prepare
 from onnx_symmem.run.at_load import keys_at_load
 from onnx_symmem.run.offline import optimize_offline
-from onnx_symmem.run.session import cuda_problem
+from onnx_symmem.run.session import SessionSettings, cuda_problem, kept
 from onnx_symmem.shapes.table import GraphShapes
 
-__all__ = ["baseline_graph", "baseline_plan", "file_order"]
+__all__ = ["baseline_graph", "baseline_plan", "baseline_settings", "file_order"]
 
 
 def baseline_graph(model: LoadedModel, level: str, provider: str, folder: Path) -> LoadedModel:
@@ -36,6 +39,14 @@ def baseline_plan(base: LoadedModel, shapes: GraphShapes, level: str, provider: 
     prepared = prepare(view, keys_at_load(base, shapes), PlanOptions(provider), default_order)
     # A model that was optimised offline is saved in the order in which it would have run.
     return prepared.plan(default_order(view) if level == "none" else range(len(view.nodes)))
+
+
+def baseline_settings(level: str, provider: str = "cpu") -> SessionSettings:
+    """Settings under which the model itself takes what `baseline_plan` says.
+
+    Graph and order are ONNX Runtime's own; only memory settings are those of a session that keeps a plan.
+    """
+    return replace(kept(provider), optimization=level, execution_order="default")
 
 
 def file_order(model: LoadedModel, base: LoadedModel, view: ModelView) -> tuple[int, ...]:
