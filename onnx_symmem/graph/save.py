@@ -18,6 +18,7 @@ from onnx_symmem.graph.load import external_entry, graphs_of
 __all__ = ["StagedModel", "check_target"]
 
 _CHUNK = 8 << 20  # bytes copied at a time; bounds the memory used for weights of any size
+_MOST_INLINE = 1_900_000_000  # bytes; a protobuf ends at 2 GiB
 _ALIGNMENT = 4096  # bytes; lets ONNX Runtime map the weights file
 
 
@@ -36,11 +37,14 @@ class StagedModel:
 
     `path` is the staged file; it loads as it stands. External data of the proto (found in
     `source_folder`) is copied, file to file, into one data file called `<out>.data`; weights never pass
-    through memory as a whole. `commit()` moves data and model to the target; leaving the context without
+    through memory as a whole. With `inline` they go into the model file instead, unless it would exceed
+    what a protobuf can hold. `commit()` moves data and model to the target; leaving the context without
     it removes everything that was written.
     """
 
-    def __init__(self, proto: onnx.ModelProto, out: Path, source_folder: str | None) -> None:
+    def __init__(
+        self, proto: onnx.ModelProto, out: Path, source_folder: str | None, *, inline: bool = False
+    ) -> None:
         check_target(out)
         self.out = out
         self._folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".tmp", dir=out.parent))
@@ -49,7 +53,10 @@ class StagedModel:
         try:
             copy = onnx.ModelProto()
             copy.CopyFrom(proto)
-            self._copy_external(copy, source_folder)
+            if inline and source_folder is not None and _external_bytes(copy) < _MOST_INLINE:
+                onnx.load_external_data_for_model(copy, source_folder)
+            else:
+                self._copy_external(copy, source_folder)
             self.path.write_bytes(copy.SerializeToString(deterministic=True))
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -101,6 +108,11 @@ class StagedModel:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._discard()
+
+
+def _external_bytes(proto: onnx.ModelProto) -> int:
+    entries = (external_entry(t) for g in graphs_of(proto.graph) for t in _tensors(g))
+    return sum(entry[2] or _MOST_INLINE for entry in entries if entry is not None)
 
 
 def _tensors(graph: onnx.GraphProto) -> list[TensorProto]:

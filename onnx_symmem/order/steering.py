@@ -45,4 +45,6 @@ def steering_shapes(domain: Domain, symbols: Sequence[str]) -> tuple[Mapping[str
             found.setdefault(tuple(sorted(legal.items())), legal)
     if not found:
         found = {tuple(sorted(s.items())): s for s in domain.samples(_MOST, symbols=symbols)}
+    first = list(dict.fromkeys((*symbols, *domain.symbols())))
+    found = {key: dict(sorted(s.items(), key=lambda i: first.index(i[0]))) for key, s in found.items()}
     return tuple(found.values())

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from onnx_symmem.errors import RunFailed, UsageError
+from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.run.device import device_bytes_in_use
 from onnx_symmem.run.inputs import Fill, generate_inputs, resolve_shape
@@ -129,7 +130,9 @@ def measure(
         raise UsageError(f"provider '{provider}' was asked for, but the settings say '{settings.provider}'")
     if runs < 1:
         raise UsageError(f"runs = {runs}: expected at least 1")
-    shapes = shapes or infer_shapes(loaded.view())
+    # A size of 0 is legal where it is asked for, though not assumed otherwise.
+    empty = Domain({name: SymbolRange(0) for name, size in at.items() if size == 0})
+    shapes = shapes or infer_shapes(loaded.view(), empty)
     shape = resolve_shape(shapes, at)
     feeds = feeds_of(generate_inputs(shapes, shape, overrides, seed))
     before = device_bytes_in_use(settings)

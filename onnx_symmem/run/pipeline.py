@@ -21,7 +21,7 @@ import onnx
 from onnx_symmem.errors import DomainError
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.envelope import plan_le
-from onnx_symmem.graph.load import LoadedModel, check_external_data, load_model
+from onnx_symmem.graph.load import LoadedModel, check_external_data, external_entry, graphs_of, load_model
 from onnx_symmem.graph.save import StagedModel, check_target
 from onnx_symmem.graph.view import ModelView
 from onnx_symmem.memory.execution_order import default_order, priority_order
@@ -183,12 +183,14 @@ def optimize_model(
             candidates = candidate_orders(prepared, sizes, samples, given, options.search, clock.tick)
         with clock.stage("prove", "proving"):
             choice = choose_order(before, candidates, shapes.domain, clock.tick)
-            bound = peak_of(lower_bound(prepared["priority"], sizes), shapes.domain)
+            orders = [candidate.order for candidate in candidates]
+            least = lower_bound(prepared["priority"], sizes, shapes.domain, orders, samples)
+            bound = peak_of(least, shapes.domain)
             optimal = plan_le(choice.after.members, bound.members, shapes.domain).proved
         with clock.stage("write", "writing"):
             proto = reorder_nodes(write_dims(base.proto, shapes), choice.chosen.file, choice.chosen.rule)
             target = out or Path(stack.enter_context(tempfile.TemporaryDirectory()), "planned.onnx")
-            staged = stack.enter_context(StagedModel(proto, target, base.folder))
+            staged = stack.enter_context(StagedModel(proto, target, base.folder, inline=_is_one_file(model)))
             # Without a target the caller gets the model as an object, so it has to hold its weights.
             proto = onnx.load(staged.path, load_external_data=out is None)
         verified: tuple[Verification, ...] = ()
@@ -200,6 +202,11 @@ def optimize_model(
         model, options.provider, level, notices, shapes, samples, before, choice, bound, optimal,
         "default" if level == "none" else f"default at {level}", verified, files, proto, clock.seconds,
     )  # fmt: skip
+
+
+def _is_one_file(model: LoadedModel) -> bool:
+    """Whether a model holds its weights itself; so will the result."""
+    return not any(external_entry(t) for g in graphs_of(model.proto.graph) for t in g.initializer)
 
 
 def _level(options: OptimizeOptions) -> tuple[str, tuple[str, ...]]:
@@ -221,7 +228,7 @@ def _verify(
     options: OptimizeOptions,
 ) -> tuple[Verification, ...]:
     at = options.verify_at or runnable_shapes(
-        base, shapes, choice.after.at, _VERIFIED, options.provider, options.inputs, options.seed
+        base, shapes, choice.after.at, _VERIFIED, options.provider, options.inputs, options.seed, model.label
     )
     return verify(
         model, result, shapes, at, level=level, provider=options.provider, overrides=options.inputs,

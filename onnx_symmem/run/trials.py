@@ -27,6 +27,7 @@ def runnable_shapes(
     provider: str = "cpu",
     inputs: Mapping[str, Fill] | None = None,
     seed: int = 0,
+    label: str = "model",
 ) -> tuple[Mapping[str, int], ...]:
     """Up to `count` small shapes at which the graph runs; `peak_at` predicts bytes, to leave large ones out.
 
@@ -42,7 +43,7 @@ def runnable_shapes(
             continue
         free = {n: shape[n] for n in shapes.input_symbols}
         try:
-            run_session(session, feeds_of(generate_inputs(shapes, free, inputs, seed)))
+            run_session(session, feeds_of(generate_inputs(shapes, free, inputs, seed)), label=label)
         except (RunFailed, DomainError) as error:
             reason = str(error)
             continue
@@ -56,17 +57,18 @@ def runnable_shapes(
 
 
 def _trial_shapes(shapes: ModelShapes) -> Iterator[Mapping[str, int]]:
-    """Legal shapes: all dims alike and small, then one dim as large as the others together, then larger ones.
+    """Legal shapes: dims small and all different, then equal, then one as large as the others together.
 
-    The second kind is for lengths that must cover others without the shapes saying so (a mask over past
-    and present), which only running tells.
+    Different sizes tell most. Equal ones are for dims that must agree, and a large one for lengths that
+    must cover others (a mask over past and present), where the shapes do not say so; larger ones come last.
     """
     domain = shapes.domain
     symbols = dict.fromkeys((*shapes.input_symbols, *domain.symbols()))
     names = [name for name in symbols if name not in domain.equalities]
     seen: set[tuple[tuple[str, int], ...]] = set()
-    wishes = [_alike(names, size) for size in _SIZES[:_SMALL]]
-    for alike in wishes[:2]:
+    small = [_alike(names, size) for size in _SIZES[:_SMALL]]
+    wishes = [*small, *(dict.fromkeys(names, size) for size in _SIZES[:_SMALL])]
+    for alike in small[:2]:
         total = sum(alike.values())
         wishes += [{**alike, name: total - alike[name]} for name in names[1:]]
     wishes += [_alike(names, size) for size in _SIZES[_SMALL:]]

@@ -79,3 +79,13 @@ def test_a_target_that_cannot_be_written(tmp_path, source, target, words):
     model, _ = source
     with pytest.raises(UsageError, match=words):
         StagedModel(model.proto, tmp_path / target, model.folder)
+
+
+def test_weights_may_go_into_the_model_file(tmp_path, source):
+    model, arrays = source
+    with StagedModel(model.proto, tmp_path / "one.onnx", model.folder, inline=True) as staged:
+        written = staged.commit()
+    assert [p.name for p in written] == ["one.onnx"]
+    loaded = onnx.load(written[0], load_external_data=False)
+    for tensor in loaded.graph.initializer:
+        np.testing.assert_array_equal(numpy_helper.to_array(tensor), arrays[tensor.name])
