@@ -1,20 +1,24 @@
-"""Lower bound of every order's peak, for all shapes at once: buffers that no order can have dead.
+"""Lower bound of every order's peak, for all shapes at once.
 
-While node v runs, a buffer is live in every topological order if its producer must come before v (or is
-v) and one of its readers must come after v (or is v), or it is pinned. The sum of their sizes is a
-polynomial that bounds the peak of every order from below (facts/ALGORITHMS, 8.7).
+Two bounds are polynomials that hold at every shape, and their maximum is the result. Buffers that no order
+can have dead: while node v runs, a buffer is live in every topological order if its producer must come
+before v (or is v) and one of its readers must come after v (or is v), or it is pinned. And minimum cuts
+(`order.cut_bound`), which are stronger at the nodes that they are computed for (facts/ALGORITHMS, 8.7).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.expression import ZERO, Expr, Monomial
 from onnx_symmem.memory.plan import PlanInput
 from onnx_symmem.memory.sizes import ValueSizes
 from onnx_symmem.order.buffers import BIT_SET_NODES, BufferGraph, buffer_graph
+from onnx_symmem.order.cut_bound import CutLimits, cut_bound
+from onnx_symmem.order.steering import steering_shapes
 
 __all__ = ["lower_bound", "necessary_bytes"]
 
@@ -54,18 +58,33 @@ def necessary_bytes(graph: BufferGraph, sizes: Sequence[Expr]) -> tuple[Expr, ..
     return (*rows, end)
 
 
-def lower_bound(prepared: PlanInput, sizes: ValueSizes) -> tuple[Expr, ...]:
-    """Polynomials in bytes whose maximum no order of the graph can be below, at any shape.
+def lower_bound(
+    prepared: PlanInput,
+    sizes: ValueSizes,
+    domain: Domain | None = None,
+    orders: Sequence[Sequence[int]] = (),
+    shapes: Sequence[Mapping[str, int]] = (),
+    limits: CutLimits | None = None,
+) -> tuple[Expr, ...]:
+    """Expressions in bytes whose maximum no order of the graph can be below, at any shape.
 
-    Values whose size is unknown, and what runs inside subgraphs, count as nothing.
+    Minimum cuts need the domain that the sizes are taken on; known `orders` and steering `shapes` tell where
+    they are worth most. Values whose size is unknown, and what runs inside subgraphs, count as nothing.
     """
     graph = buffer_graph(prepared)
+    known = [sizes.bytes[v] or ZERO for v in graph.values]
     if graph.size > BIT_SET_NODES:
         # Without ancestor sets only what must be there at the end, and each node's own results, is known.
-        known = [sizes.bytes[v] or ZERO for v in graph.values]
         own = (sum((known[b] for b in made), ZERO) for made in graph.makes)
-        return tuple(dict.fromkeys((*own, sum((s for b, s in enumerate(known) if graph.pinned[b]), ZERO))))
-    return tuple(dict.fromkeys(necessary_bytes(graph, [sizes.bytes[v] or ZERO for v in graph.values])))
+        found = tuple(dict.fromkeys((*own, sum((s for b, s in enumerate(known) if graph.pinned[b]), ZERO))))
+    else:
+        found = tuple(dict.fromkeys(necessary_bytes(graph, known)))
+    if domain is None:
+        return found
+    names = sorted({name for size in known for name in size.symbols()} - domain.equalities.keys())
+    at = tuple(shapes) or steering_shapes(domain, names)
+    cuts = cut_bound(graph, known, domain, at, tuple(orders) or (graph.topological,), found, limits)
+    return tuple(dict.fromkeys((*found, *cuts)))
 
 
 def _live_set(graph: BufferGraph, buffer: int) -> int:

@@ -11,7 +11,7 @@ from onnx_symmem.memory.plan import PlanInput
 
 __all__ = ["BIT_SET_NODES", "BufferGraph", "buffer_graph"]
 
-BIT_SET_NODES = 30_000  # above, ancestor sets (n*n/8 bytes) cost more than they tell
+BIT_SET_NODES = 8_000  # above, ancestor sets (n*n/8 bytes) cost more than they tell
 
 
 @dataclass(frozen=True)
@@ -137,11 +137,11 @@ def buffer_graph(prepared: PlanInput) -> BufferGraph:
                     break
     buffers: dict[int, int] = {}
     producers: list[int] = []
-    for node in view.nodes:
-        for value in (*prepared.fixed[node.index], *(v for v, _ in prepared.may[node.index])):
+    for made_by in range(len(view.nodes)):
+        for value in (*prepared.fixed[made_by], *(v for v, _ in prepared.may[made_by])):
             if owner[value] == value:
                 buffers[value] = len(producers)
-                producers.append(node.index)
+                producers.append(made_by)
     read_by = tuple(tuple(sorted(readers.get(value, ()))) for value in buffers)
     return BufferGraph(
         before,

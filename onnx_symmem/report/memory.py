@@ -159,7 +159,7 @@ def memory_report(
     found = profile(prepared.plan(rule(view.graph)), sizes)
     planned = time.perf_counter()
     top = peak(found, shapes.domain)
-    bound = peak_of(lower_bound(prepared, sizes), shapes.domain).members
+    bound = peak_of(lower_bound(prepared, sizes, shapes.domain, [found.plan.order]), shapes.domain).members
     proved = time.perf_counter()
     symbols = _data_dependent(shapes, found)
     full = [full_shape(shapes, shape, symbols) for shape in wanted or steering_shapes_of(shapes)]

@@ -1,0 +1,108 @@
+"""Maximum flow in a small directed network with exact integer capacities.
+
+Dinic's algorithm: breadth-first levels towards the sink, then augmenting paths along falling levels, each
+arc looked at once per phase. Iterative, and capacities are Python integers of any size.
+"""
+
+from __future__ import annotations
+
+__all__ = ["UNLIMITED", "FlowNetwork"]
+
+UNLIMITED = 1 << 200  # a capacity that no cut of finite capacity crosses
+
+
+class FlowNetwork:
+    """Vertices 0..n-1 and arcs with capacities; `maximum` may be called once."""
+
+    def __init__(self, vertices: int) -> None:
+        self.out: list[list[int]] = [[] for _ in range(vertices)]
+        self.head: list[int] = []  # arc 2k runs forward, 2k + 1 is its reverse
+        self.capacity: list[int] = []
+
+    def arc(self, tail: int, head: int, capacity: int) -> None:
+        """Add an arc."""
+        self.out[tail].append(len(self.head))
+        self.out[head].append(len(self.head) + 1)
+        self.head += (head, tail)
+        self.capacity += (capacity, 0)
+
+    def maximum(self, source: int, sink: int) -> int:
+        """Value of a maximum flow; `capacity` then holds what is left of every arc."""
+        total = 0
+        while True:
+            level = self._levels(source, sink)
+            if level[source] < 0:
+                return total
+            total += self._blocking_flow(source, sink, level)
+
+    def source_side(self, source: int) -> list[bool]:
+        """After `maximum`: the vertices that can still be reached, a minimum cut with fewest vertices."""
+        return self._reached(source, 0)
+
+    def sink_side(self, sink: int) -> list[bool]:
+        """After `maximum`: the vertices that still reach the sink; the others are the largest minimum cut."""
+        return self._reached(sink, 1)
+
+    def _reached(self, start: int, against: int) -> list[bool]:
+        seen = [False] * len(self.out)
+        seen[start] = True
+        stack = [start]
+        while stack:
+            for arc in self.out[stack.pop()]:
+                other = self.head[arc]
+                if not seen[other] and self.capacity[arc ^ against]:
+                    seen[other] = True
+                    stack.append(other)
+        return seen
+
+    def _levels(self, source: int, sink: int) -> list[int]:
+        """Arcs to the sink over what is left, -1 where it is out of reach; stops once the source is met."""
+        level = [-1] * len(self.out)
+        level[sink] = 0
+        queue = [sink]
+        head, capacity = self.head, self.capacity
+        for vertex in queue:
+            if vertex == source:
+                break
+            depth = level[vertex] + 1
+            for arc in self.out[vertex]:
+                other = head[arc]
+                if level[other] < 0 and capacity[arc ^ 1]:
+                    level[other] = depth
+                    queue.append(other)
+        return level
+
+    def _blocking_flow(self, source: int, sink: int, level: list[int]) -> int:
+        head, capacity, out = self.head, self.capacity, self.out
+        at = [0] * len(out)
+        path: list[int] = []
+        vertex, total = source, 0
+        while True:
+            if vertex == sink:
+                least = min(capacity[arc] for arc in path)
+                total += least
+                first = -1
+                for k, arc in enumerate(path):
+                    capacity[arc] -= least
+                    capacity[arc ^ 1] += least
+                    if first < 0 and not capacity[arc]:
+                        first = k
+                vertex = head[path[first] ^ 1]
+                del path[first:]
+                continue
+            arcs, wanted = out[vertex], level[vertex] - 1
+            k, count = at[vertex], len(arcs)
+            while k < count:
+                arc = arcs[k]
+                if capacity[arc] and level[head[arc]] == wanted:
+                    break
+                k += 1
+            at[vertex] = k
+            if k < count:
+                path.append(arc)
+                vertex = head[arc]
+            elif path:
+                vertex = head[path.pop() ^ 1]
+                at[vertex] += 1
+            else:
+                return total
