@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
+
 from onnx_symmem.graph.load import LoadedModel, load_model
 from onnx_symmem.graph.view import ModelView
 from onnx_symmem.memory.execution_order import default_order
@@ -30,7 +32,27 @@ def baseline_graph(model: LoadedModel, level: str, provider: str, folder: Path) 
         return model
     # Basic rewrites do not depend on the provider; without CUDA they are made on the CPU.
     where = "cpu" if level == "basic" and provider == "cuda" and cuda_problem() else provider
-    return load_model(optimize_offline(model, folder, where, level))
+    base = load_model(optimize_offline(model, folder, where, level))
+    return replace(base, proto=_with_inputs_of(base.proto, model.proto))
+
+
+def _with_inputs_of(base: onnx.ModelProto, model: onnx.ModelProto) -> onnx.ModelProto:
+    """`base` without inputs that the model does not have.
+
+    Up to IR 3 every initializer is listed among the inputs; one that was folded away stays there as an input
+    that must be fed, and one that was folded together is missing. From IR 4 on neither is asked for.
+    """
+    weights = {t.name for t in model.graph.initializer} if model.ir_version < 4 else set()
+    given = [i.name for i in model.graph.input if i.name not in weights]
+    if [i.name for i in base.graph.input] == given:
+        return base
+    result = onnx.ModelProto()
+    result.CopyFrom(base)
+    result.ir_version = max(base.ir_version, 4)
+    by_name = {i.name: i for i in base.graph.input}
+    del result.graph.input[:]
+    result.graph.input.extend(by_name[name] for name in given)
+    return result
 
 
 def baseline_plan(base: LoadedModel, shapes: GraphShapes, level: str, provider: str) -> Plan:

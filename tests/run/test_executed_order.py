@@ -3,8 +3,11 @@ import tempfile
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from models.build import MODELS
 from onnx_symmem.graph.load import load_model
@@ -12,6 +15,7 @@ from onnx_symmem.memory.execution_order import default_order, file_for_default, 
 from onnx_symmem.rewrite.reorder import reorder_nodes
 from onnx_symmem.run.baseline import baseline_graph, baseline_plan, file_order
 from onnx_symmem.run.inputs import generate_inputs
+from onnx_symmem.run.pipeline import optimize_model
 from onnx_symmem.shapes.engine import infer_shapes
 
 
@@ -73,3 +77,32 @@ def test_the_file_order_is_carried_over_to_the_optimised_graph(filled_model, tmp
     ]
     rising = sum(a < b for a, b in pairwise(common))
     assert rising > 0.9 * len(common)
+
+
+def test_initializers_listed_as_inputs_do_not_become_inputs(tmp_path):
+    """IR 3: weights are inputs too, and those that are folded away must not have to be fed."""
+    nodes = [
+        helper.make_node("ConstantOfShape", ["dims"], ["zeros"]),
+        helper.make_node("Add", ["x", "zeros"], ["s"]),
+        helper.make_node("Mul", ["s", "w"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
+    dims = helper.make_tensor_value_info("dims", TensorProto.INT64, [1])
+    w = helper.make_tensor_value_info("w", TensorProto.FLOAT, [4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
+    weights = [
+        numpy_helper.from_array(np.array([4]), "dims"),
+        numpy_helper.from_array(np.arange(4, dtype=np.float32), "w"),
+    ]
+    proto = helper.make_model(
+        helper.make_graph(nodes, "old", [x, dims, w], [y], weights),
+        opset_imports=[helper.make_opsetid("", 9)],
+        ir_version=3,
+    )
+    model = load_model(proto)
+    base = baseline_graph(model, "extended", "cpu", tmp_path)
+    assert [i.name for i in base.proto.graph.input] == ["x"]
+    found = optimize_model(proto, None)
+    assert [i.name for i in found.proto.graph.input] == ["x"]
+    assert len(found.verified) == 2
+    onnx.checker.check_model(found.proto)
