@@ -37,7 +37,6 @@ from onnx_symmem.expr.proof import (
 
 __all__ = ["LINKED", "RAW", "RESIDUES", "SHIFT", "Cover", "Recipe", "build_cover", "by_classes"]
 
-_MAX_CASES = 16
 _MAX_FACTS = 24
 
 Builder = Callable[[Iterator[Proof]], Proof]
@@ -45,10 +44,14 @@ Builder = Callable[[Iterator[Proof]], Proof]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a cover is made. `tier` names proofs by it; `even` takes one modulus for all variables."""
+    """How a cover is made. `tier` names proofs by it.
+
+    At most `cases` cases of max and min are told apart; `even` takes one modulus for all variables,
+    `widen` one lower end for all unbounded ones.
+    """
 
     tier: str
-    cases: bool = True
+    cases: int = 16
     facts: bool = True
     linked: bool = True
     residues: bool = False
@@ -56,10 +59,12 @@ class Recipe:
     widen: bool = False
 
 
-SHIFT = Recipe("shift", cases=False, facts=False, linked=False)
+SHIFT = Recipe("shift", cases=1, facts=False, linked=False)
 LINKED = Recipe("linked")
-RESIDUES = Recipe("residues", residues=True)
-RAW = Recipe("residues", facts=False, residues=True)  # facts cost integrality and upper bounds of symbols
+RESIDUES = Recipe("residues", cases=4, residues=True)
+RAW = Recipe(
+    "residues", cases=4, facts=False, residues=True
+)  # facts cost integrality and upper bounds of symbols
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +175,7 @@ def build_cover(basis: Sequence[Monomial], domain: Domain, recipe: Recipe) -> Co
             return None
         for name, by in widened:
             state = state.put(name, Expr.symbol(name) - by, None)
-    blocks, build = _expand(state, basis, recipe, _MAX_CASES)
+    blocks, build = _expand(state, basis, recipe, recipe.cases)
     for name, by in reversed(widened):
         build = _wrapped(build, partial(Widen, name, by))
     return Cover(recipe, symbols, facts, tuple(b for b, _ in blocks), tuple(v for _, v in blocks), build)
@@ -201,7 +206,7 @@ Blocks = list[tuple[Block, Mapping[str, Expr]]]
 
 
 def _expand(state: _State, basis: Sequence[Monomial], recipe: Recipe, cases: int) -> tuple[Blocks, Builder]:
-    if recipe.cases:
+    if cases > 1:
         # The innermost max or min is first: the last in the order of lengths.
         extrema = [atom for atom in state.others() if atom.kind in (MAX, MIN)]
         if extrema and len(extrema[-1].args) <= cases:

@@ -83,7 +83,7 @@ class Domain:
     equalities: Mapping[str, Expr] = field(default_factory=dict)
     inequalities: tuple[Expr, ...] = ()
     _free: dict[str, SymbolRange] = field(init=False, repr=False)
-    _facts: tuple[Expr, ...] = field(init=False, repr=False)
+    _known: tuple[Expr, ...] = field(init=False, repr=False)
     _intervals: Intervals = field(init=False, repr=False)
     _memo: dict[Any, Any] = field(init=False, repr=False)
     _hash: int = field(init=False, repr=False)
@@ -92,63 +92,73 @@ class Domain:
         solver = _Solver(dict(self.ranges), list(self.inequalities))
         for name in sorted(self.equalities):
             solver.equate(Expr.symbol(name), self.equalities[name], name)
-        self._finish(solver)
-
-    def _finish(self, solver: _Solver) -> None:
-        put = object.__setattr__
         equalities = {name: solver.solved[name] for name in sorted(solver.solved)}
         ranges = {name: solver.ranges[name] for name in sorted(solver.ranges)}
-        put(self, "equalities", MappingProxyType(equalities))
-        put(self, "ranges", MappingProxyType(ranges))
-        put(self, "inequalities", solver.settled_inequalities())
-        put(self, "_hash", hash((tuple(ranges.items()), tuple(equalities.items()), self.inequalities)))
-        put(self, "_memo", {})
-        put(self, "_free", {name: r for name, r in ranges.items() if name not in equalities})
-        put(self, "_intervals", Intervals(self._free_interval))
-        put(self, "_facts", self._implied_facts())
-
-    def _implied_facts(self) -> tuple[Expr, ...]:
-        """Inequalities over the free symbols that their own ranges do not imply; tightens the ranges."""
-        facts = list(self.inequalities)
-        for name, expr in self.equalities.items():
-            declared = self.ranges.get(name, _ANY)
-            facts.append(expr - declared.lo)
+        known = list(inequalities := solver.settled_inequalities())
+        for name, expr in equalities.items():
+            declared = ranges.get(name, _ANY)
+            known.append(expr - declared.lo)
             if declared.hi is not None:
-                facts.append(declared.hi - expr)
+                known.append(declared.hi - expr)
             if declared.divisor > 1:
-                facts.append(-(expr % declared.divisor))
-        changed = True
-        while changed:
-            changed = False
-            for fact in facts:
-                if self._tighten(fact):
-                    changed = True
-                    object.__setattr__(self, "_intervals", Intervals(self._free_interval))
-        left: dict[Expr, None] = {}
-        for fact in facts:
-            low, high = self._intervals.of(fact)
+                known.append(-(expr % declared.divisor))
+        free = {name: r for name, r in ranges.items() if name not in equalities}
+        self._set(MappingProxyType(ranges), MappingProxyType(equalities), inequalities, free, tuple(known))
+        self._propagate(self._known)
+
+    def _set(
+        self,
+        ranges: Mapping[str, SymbolRange],
+        equalities: Mapping[str, Expr],
+        inequalities: tuple[Expr, ...],
+        free: dict[str, SymbolRange],
+        known: tuple[Expr, ...],
+    ) -> None:
+        put = object.__setattr__
+        put(self, "ranges", ranges)
+        put(self, "equalities", equalities)
+        put(self, "inequalities", inequalities)
+        put(self, "_free", free)
+        put(self, "_known", known)
+        put(self, "_intervals", Intervals(self._free_interval))
+        put(self, "_memo", {})
+        put(self, "_hash", hash((tuple(ranges.items()), tuple(equalities.items()), inequalities)))
+
+    def _propagate(self, new: tuple[Expr, ...]) -> None:
+        """Move the ends of ranges as the facts demand, until nothing moves or the steps run out."""
+        pending = dict.fromkeys(new)
+        for _ in range(8 * len(self._known) + 64):
+            if not pending:
+                break
+            fact = next(iter(pending))
+            del pending[fact]
+            high = self._intervals.of(fact)[1]
             if high is not None and high < 0:
                 raise DomainError(f"no shape is legal: {fact} >= 0 never holds")
-            if low is None or low < 0:
-                left[fact] = None
-        return tuple(left)
+            moved = self._tighten(fact)
+            if moved:
+                object.__setattr__(self, "_intervals", Intervals(self._free_interval))
+                pending.update(dict.fromkeys(f for f in self._known if f is not fact and f.symbols() & moved))
 
-    def _tighten(self, fact: Expr) -> bool:
-        """Move the range of the only symbol of a linear fact c*x + k >= 0; whether it moved."""
-        stem = fact - (constant := fact.constant_term())
-        if len(stem.terms) != 1:
-            return False
-        ((mono, c),) = stem.terms
-        if len(mono) != 1 or mono[0][1] != 1 or mono[0][0].kind != SYMBOL:
-            return False
-        name = mono[0][0].name
-        old = self._free.get(name, _ANY)
-        try:
-            new = old.meet(-(constant // c), None) if c > 0 else old.meet(None, constant // -c)
-        except DomainError as error:
-            raise DomainError(f"no shape is legal: {name} in {old} and {fact} >= 0") from error
-        self._free[name] = new
-        return new != old
+    def _tighten(self, fact: Expr) -> set[str]:
+        """Move the range of every symbol x that a fact c*x + rest >= 0 limits; the names that moved."""
+        moved: set[str] = set()
+        for mono, c in fact.terms:
+            if len(mono) != 1 or mono[0][1] != 1 or mono[0][0].kind != SYMBOL:
+                continue
+            name = mono[0][0].name
+            rest = fact - c * Expr.symbol(name)
+            if name in rest.symbols() or (most := self._intervals.of(rest)[1]) is None:
+                continue
+            old = self._free.get(name, _ANY)
+            try:
+                new = old.meet(-(most // c), None) if c > 0 else old.meet(None, most // -c)
+            except DomainError as error:
+                raise DomainError(f"no shape is legal: {name} in {old} and {fact} >= 0") from error
+            if new != old:
+                self._free[name] = new
+                moved.add(name)
+        return moved
 
     def _free_interval(self, name: str) -> Interval:
         found = self._free.get(name, _ANY)
@@ -190,7 +200,18 @@ class Domain:
 
     def with_inequality(self, expr: Expr | int) -> Domain:
         """The domain where also `expr >= 0`."""
-        return Domain(self.ranges, self.equalities, (*self.inequalities, Expr.lift(expr)))
+        new = _primitive(self.solved(expr))
+        value = new.as_int()
+        if value is not None and value < 0:
+            raise DomainError(f"no shape is legal: {expr} >= 0 never holds")
+        if value is not None or new in self.inequalities:
+            return self
+        # Built from this one: models have hundreds of such facts, added one by one.
+        result: Domain = object.__new__(Domain)
+        inequalities = tuple(sorted((*self.inequalities, new), key=Expr.sort_key))
+        result._set(self.ranges, self.equalities, inequalities, dict(self._free), (*self._known, new))
+        result._propagate((new,))
+        return result
 
     # -- symbols and facts -------------------------------------------------------------------------
     def range_of(self, name: str) -> SymbolRange:
@@ -209,7 +230,13 @@ class Domain:
 
     def facts(self) -> tuple[Expr, ...]:
         """Expressions of free symbols that are >= 0 at legal shapes and not implied by the ranges."""
-        return self._facts
+        memo = self.memo("facts")
+        if not memo:
+            simple = sorted({self.simplify(fact) for fact in self._known}, key=Expr.sort_key)
+            lows = [self._intervals.of(fact)[0] for fact in simple]
+            memo[0] = tuple(f for f, low in zip(simple, lows, strict=True) if low is None or low < 0)
+        found: tuple[Expr, ...] = memo[0]
+        return found
 
     def solved(self, expr: Expr | int) -> Expr:
         """The expression with eliminated symbols replaced."""
@@ -231,7 +258,7 @@ class Domain:
         low = self._intervals.of(expr)[0]
         if low is not None and low >= 0:
             return True
-        for fact in self._facts:
+        for fact in self._known:
             if not fact.symbols() & expr.symbols():
                 continue
             low = self._intervals.of(expr - fact)[0]

@@ -6,7 +6,7 @@ A shape at which a size that is divided by is zero is no shape: proofs and witne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import permutations, product
 from math import prod
@@ -195,8 +195,8 @@ class Prover:
             variants.append(last)
         for recipe in list(variants):
             if recipe.residues:
-                variants.append(Recipe(recipe.tier, facts=recipe.facts, residues=True, even=True))
-        variants.append(Recipe(best.tier, best.cases, best.facts, best.linked, best.residues, True, True))
+                variants.append(replace(recipe, even=True))
+        variants.append(replace(best, even=True, widen=True))
         for recipe in variants:
             cover = self.cover(recipe)
             if cover is None:

@@ -132,4 +132,12 @@ def _legal(
         value = max(value, allowed.lo)
         shape[name] = value if allowed.hi is None else min(value, allowed.hi)
     shape = domain.completed(shape)
-    return shape if domain.contains(shape) else None
+    # What `contains` would find out about free symbols holds by construction.
+    given = shape.keys()
+    for name in domain.equalities.keys() & domain.ranges.keys() & given:
+        if shape[name] not in domain.ranges[name]:
+            return None
+    if any(shape[name] < 1 for name in domain.equalities.keys() & given - domain.ranges.keys()):
+        return None
+    facts = (fact for fact in domain.inequalities if fact.symbols() <= given)
+    return None if any(fact.evaluate(shape) < 0 for fact in facts) else shape
