@@ -19,6 +19,7 @@ from onnx import TensorProto
 
 from onnx_symmem.expr.expression import ONE, ZERO, Expr, ceildiv, maximum, minimum, scaled_floor
 from onnx_symmem.shapes.facts import Facts
+from onnx_symmem.shapes.growth import is_grown
 from onnx_symmem.shapes.values import FLOAT_TYPES, Item, Real
 
 __all__ = ["BINARY", "COMPARE", "UNARY", "cast", "choose", "negate", "truth"]
@@ -26,6 +27,7 @@ __all__ = ["BINARY", "COMPARE", "UNARY", "cast", "choose", "negate", "truth"]
 _NUMPY: dict[int, Any] = {
     TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64, TensorProto.FLOAT16: np.float16,
 }  # fmt: skip
+CHOICE = (20, 3)  # (terms, depth) of a choice between two sizes that is still worth stating
 _ODD_LIMIT = 64  # odd factors of a size up to this keep products below 2**24 for sizes below 2**18
 
 
@@ -394,7 +396,8 @@ def choose(facts: Facts, condition: Item, yes: Item, no: Item) -> Item:
         for gap, pick in ((no - yes, minimum), (yes - no, maximum)):
             if other == maximum(0, gap) or other == maximum(0, gap + 1):
                 return facts.simplify(pick(yes, no))
-    return facts.simplify(no + condition * (yes - no))
+    mixed = no + condition * (yes - no)
+    return None if is_grown(mixed, *CHOICE) else facts.simplify(mixed)
 
 
 def cast(facts: Facts, source: int, target: int, item: Item) -> Item:

@@ -19,14 +19,12 @@ from onnx_symmem.graph.view import NODE, ModelView
 from onnx_symmem.shapes.context import NodeContext, Unknown
 from onnx_symmem.shapes.declared import DeclaredDims
 from onnx_symmem.shapes.facts import Facts
+from onnx_symmem.shapes.growth import is_grown
 from onnx_symmem.shapes.scope import Scope, State
 from onnx_symmem.shapes.table import Assumption, Dims, GraphShapes, ModelShapes, Relation, UnknownDim
 from onnx_symmem.shapes.values import INTEGER_TYPES, Item, PartialValue
 
 __all__ = ["Run", "infer_shapes"]
-
-MAX_TERMS = 60  # terms of an expression and of all atoms in it
-MAX_DEPTH = 12  # floor divisions, maxima ... inside one another
 
 
 def infer_shapes(view: ModelView, domain: Domain | None = None) -> ModelShapes:
@@ -49,7 +47,6 @@ class Run:
         self.failures: list[tuple[str, str]] = []
         self.shared: dict[object, Expr] = {}
         self.fitting: set[Expr] = set()
-        self._sizes: dict[Expr, tuple[int, int]] = {}
         self._declared_ok: set[tuple[Expr, int | str | None]] = set()
         self._symbol_count = 0
         inputs = [view.graph.values[index] for index in view.graph.inputs]
@@ -112,26 +109,10 @@ class Run:
         del self.failures[cast("int", failures) :]
         self.shared = cast("dict[object, Expr]", shared)
 
-    # -- growth ------------------------------------------------------------------------------------
-    def _size(self, expr: Expr) -> tuple[int, int]:
-        """(terms, depth) of an expression with everything inside it."""
-        found = self._sizes.get(expr)
-        if found is None:
-            terms, depth = len(expr.terms), 0
-            for atom in expr.atoms():
-                for inner in atom.args:
-                    more, deeper = self._size(inner)
-                    terms, depth = terms + more, max(depth, deeper + 1)
-            found = self._sizes[expr] = (terms, depth)
-        return found
-
-    def _grown(self, expr: Expr) -> bool:
-        terms, depth = self._size(expr)
-        return terms > MAX_TERMS or depth > MAX_DEPTH
-
+    # -- growth --------------------------------------------------------------------------------------
     def fit(self, expr: Expr) -> Expr | Unknown:
         """The expression itself, or a bounded unknown where it has grown beyond use."""
-        if self._grown(expr):
+        if is_grown(expr):
             lo, hi = self.facts.bounds(expr)
             bound = None if hi is None else Expr.const(hi)
             return Unknown("its expression grew too long", bound, max(lo or 0, 0), ("grown", expr))
@@ -142,7 +123,7 @@ class Run:
         """The value without items that have grown beyond use."""
 
         def fitting(item: Item) -> Item:
-            return None if isinstance(item, Expr) and item not in self.fitting and self._grown(item) else item
+            return None if isinstance(item, Expr) and item not in self.fitting and is_grown(item) else item
 
         items = tuple(map(fitting, value.items))
         return value if items == value.items else PartialValue(value.dims, items)

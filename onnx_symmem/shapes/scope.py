@@ -12,6 +12,7 @@ from onnx import TypeProto
 from onnx_symmem.expr.expression import ZERO, Expr
 from onnx_symmem.graph.view import INITIALIZER, INPUT, OUTER, GraphView, Node, declared_dims
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown, Unresolved
+from onnx_symmem.shapes.growth import is_grown
 from onnx_symmem.shapes.registry import find_rule
 from onnx_symmem.shapes.table import Dims
 from onnx_symmem.shapes.types import FIXED, output_types
@@ -21,7 +22,9 @@ from onnx_symmem.shapes.values import INTEGER_TYPES, PartialValue, read_tensor
 if TYPE_CHECKING:
     from onnx_symmem.shapes.engine import Run
 
-__all__ = ["Scope", "SequenceState", "State"]
+__all__ = ["Scope", "SequenceState", "State", "merge_dims"]
+
+SOLVABLE = (20, 3)  # (terms, depth) of an equation up to which it is worth solving
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +357,7 @@ class Scope:
         a, b = facts.simplify(left), facts.simplify(right)
         if a != b:
             self.assume(context, left, right, reason)
-            if self.certain(context.node):
+            if self.certain(context.node) and not is_grown(a - b, *SOLVABLE):
                 facts.require_equal(a, b, context.label, reason)
                 a, b = facts.simplify(a), facts.simplify(b)
         return min(a, b, key=_simplicity)

@@ -8,6 +8,7 @@ dim that grows by the same amount in every iteration of a known number is stated
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from onnx import TensorProto
 
@@ -77,8 +78,8 @@ def _merge(
     ctx.set(k, result, elem, value)
 
 
-def _widen(ctx: NodeContext, start: State, end: State, what: str) -> State:
-    """A state that covers both: differing dims become fresh symbols."""
+def _widen(ctx: NodeContext, start: State, end: State, what: str, lo: int) -> State:
+    """A state that covers both: differing dims become fresh symbols of at least `lo`."""
     if start.sequence is not None or end.sequence is not None:
         a, b = start.sequence, end.sequence
         common = merge_dims(a.common, b.common) if a is not None and b is not None else None
@@ -92,47 +93,74 @@ def _widen(ctx: NodeContext, start: State, end: State, what: str) -> State:
         if x == y:
             dims.append(x)
         else:
-            unknown = Unknown(f"{what} changes from one iteration to the next")
+            unknown = Unknown(f"{what} changes from one iteration to the next", None, lo)
             dims.append(run.fresh(unknown, what, axis, ctx.node.op, ctx.label))
     same = start.value is not None and start.value == end.value
     return State(tuple(dims), elem, start.value if same else None)
 
 
 def _iterate(
-    ctx: NodeContext, first: Sequence[State], carried: list[State], rest: Sequence[State], results: slice
+    ctx: NodeContext, first: Sequence[State], start: list[State], rest: Sequence[State], results: slice
 ) -> tuple[Scope, list[State]]:
-    """Infer the body until the carried states hold for every iteration; (body, carried states)."""
+    """Infer the body with carried states that hold in every iteration; (body, carried states).
+
+    Changing dims are first tried as sizes of at least 1, which the body then has to keep up.
+    """
     run = ctx.scope.run
-    while True:
-        mark = run.mark()
-        states = [*first, *(s if s.sequence else State(s.dims, s.elem, s.value) for s in carried), *rest]
-        body = ctx.scope.child(ctx.node, "body", states)
-        after = list(body.results())[results]
-        stable = [_covers(a, b) for a, b in zip(carried, after, strict=True)]
-        if all(stable):
+    begin = run.mark()
+    for lo in (1, 0):
+        carried, seen = start, len(run.unknowns)
+        while True:
+            mark = run.mark()
+            states = [*first, *(s if s.sequence else State(s.dims, s.elem, s.value) for s in carried), *rest]
+            body = ctx.scope.child(ctx.node, "body", states)
+            after = list(body.results())[results]
+            widened = frozenset(u.symbol for u in run.unknowns[seen:] if u.node == ctx.label)
+            stable = [_covers(a, b, widened) for a, b in zip(carried, after, strict=True)]
+            if all(stable):
+                break
+            run.reset(mark)
+            carried = [
+                before if ok else _widen(ctx, before, now, f"carried value {k}", lo)
+                for k, (before, now, ok) in enumerate(zip(carried, after, stable, strict=True))
+            ]
+        if lo == 0 or all(map(partial(_keeps_positive, ctx, widened), start, carried, after)):
             return body, carried
-        run.reset(mark)
-        carried = [
-            before if ok else _widen(ctx, before, now, f"carried value {k}")
-            for k, (before, now, ok) in enumerate(zip(carried, after, stable, strict=True))
-        ]
+        run.reset(begin)
+    raise AssertionError("unreachable: the second round always returns")
 
 
-def _covers(general: State, special: State) -> bool:
+def _keeps_positive(ctx: NodeContext, widened: frozenset[str], start: State, state: State, after: State) -> bool:
+    """Whether widened dims are at least 1 before and after an iteration."""
+    if start.dims is None or state.dims is None or after.dims is None:
+        return True
+    return all(
+        ctx.at_least(begin, 1) and ctx.at_least(image, 1)
+        for begin, dim, image in zip(start.dims, state.dims, after.dims, strict=True)
+        if dim.symbols() & widened
+    )
+
+
+def _covers(general: State, special: State, widened: frozenset[str]) -> bool:
     """Whether what `general` says of a carried value holds for `special` as well."""
     if general.sequence is not None:
         inner = special.sequence
         return (
-            inner is not None and general.sequence.items is None and general.sequence.length is None
+            inner is not None
+            and general.sequence.items is None
+            and general.sequence.length is None
             and (general.sequence.common is None or general.sequence.common == inner.common)
-        )  # fmt: skip
+        )
     if general.dims is None:
         return special.sequence is None
     if special.dims is None or len(general.dims) != len(special.dims):
         return False
     if general.value is not None and general.value != special.value:
         return False
-    return general.dims == special.dims
+    return all(
+        x == y or (x.as_atom() is not None and x.symbols() <= widened)
+        for x, y in zip(general.dims, special.dims, strict=True)
+    )
 
 
 def _trip_count(ctx: NodeContext, body: Scope) -> Expr | None:

@@ -1,0 +1,33 @@
+"""How large an expression has grown: beyond some point a symbol with bounds says more, and faster."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from onnx_symmem.expr.expression import Expr
+
+__all__ = ["MAX_DEPTH", "MAX_TERMS", "extent", "is_grown"]
+
+MAX_TERMS = 48  # terms of an expression and of everything inside its atoms
+EXTREMUM = 4  # what a maximum or minimum counts for
+MAX_DEPTH = 8  # floor divisions, maxima ... inside one another
+
+
+@lru_cache(maxsize=1 << 16)
+def extent(expr: Expr) -> tuple[int, int]:
+    """(terms, depth) of an expression with everything inside it."""
+    terms, depth = len(expr.terms), 0
+    for mono, _ in expr.terms:
+        for atom, _ in mono:
+            # Reasoning about an extremum tries its operands one by one.
+            terms += EXTREMUM if atom.kind in ("max", "min") else 0
+            for inner in atom.args:
+                more, deeper = extent(inner)
+                terms, depth = terms + more, max(depth, deeper + 1)
+    return terms, depth
+
+
+def is_grown(expr: Expr, max_terms: int = MAX_TERMS, max_depth: int = MAX_DEPTH) -> bool:
+    """Whether the expression exceeds a limit."""
+    terms, depth = extent(expr)
+    return terms > max_terms or depth > max_depth
