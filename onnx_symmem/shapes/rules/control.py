@@ -130,7 +130,9 @@ def _iterate(
     raise AssertionError("unreachable: the second round always returns")
 
 
-def _keeps_positive(ctx: NodeContext, widened: frozenset[str], start: State, state: State, after: State) -> bool:
+def _keeps_positive(
+    ctx: NodeContext, widened: frozenset[str], start: State, state: State, after: State
+) -> bool:
     """Whether widened dims are at least 1 before and after an iteration."""
     if start.dims is None or state.dims is None or after.dims is None:
         return True

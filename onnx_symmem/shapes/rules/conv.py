@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnx_symmem.expr.expression import Expr, ceildiv
+from onnx_symmem.expr.expression import Expr, ceildiv, minimum
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unresolved
 from onnx_symmem.shapes.registry import rule
 from onnx_symmem.shapes.table import Dims
@@ -114,8 +114,6 @@ def transposed_spatial(ctx: NodeContext, spatial: Dims, weights: Dims) -> list[D
     for k, size in enumerate(spatial):
         stride = window.strides[k]
         reach = window.span(k) + extra[k]
-        if window.same and ctx.at_least(reach, stride):
-            result.append(size * stride)
-        else:
-            result.append((size - 1) * stride + reach - window.pad(k))
+        whole = (size - 1) * stride + reach - window.pad(k)
+        result.append(ctx.simplify(minimum(size * stride, whole)) if window.same else whole)
     return result

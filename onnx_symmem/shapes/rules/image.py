@@ -11,6 +11,7 @@ from onnx_symmem.expr.expression import Expr, maximum, minimum, scaled_floor
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown, Unresolved
 from onnx_symmem.shapes.registry import rule
 from onnx_symmem.shapes.rules.movement import normal_axes
+from onnx_symmem.shapes.rules.shape_arithmetic import sizes_from_input
 from onnx_symmem.shapes.values import Item, Real
 
 __all__ = ["resized"]
@@ -93,12 +94,8 @@ def _grid_sample(ctx: NodeContext) -> None:
 
 @rule("AffineGrid")
 def _affine_grid(ctx: NodeContext) -> None:
-    theta = ctx.need(0)
-    axes = theta[1].as_int()
-    if axes is None:
-        raise Unresolved("the rank of the grid is unknown")
-    size = [ctx.item(1, k) for k in range(axes + 2)]
-    ctx.set(0, (size[0], *size[2:], axes))
+    size = sizes_from_input(ctx, 1)
+    ctx.set(0, (size[0], *size[2:], len(size) - 2))
 
 
 @rule("Col2Im")

@@ -7,7 +7,7 @@ from onnx import TensorProto
 
 from onnx_symmem.expr.expression import ONE, Expr, minimum
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown, Unresolved
-from onnx_symmem.shapes.registry import rule
+from onnx_symmem.shapes.registry import ML, rule
 from onnx_symmem.shapes.rules.shape_arithmetic import product
 from onnx_symmem.shapes.values import MAX_FOLLOWED, PartialValue
 
@@ -136,7 +136,10 @@ def _non_zero(ctx: NodeContext) -> None:
 def _one_hot(ctx: NodeContext) -> None:
     dims = ctx.need(0)
     axis = ctx.axis(len(dims) + 1, -1)
-    ctx.set(0, (*dims[:axis], ctx.item(1, 0), *dims[axis:]), ctx.elem(2))
+    value = ctx.value(1)
+    depth = value.items[0] if value is not None and value.items else None
+    size = int(depth) if isinstance(depth, float) else ctx.item(1, 0)
+    ctx.set(0, (*dims[:axis], size, *dims[axis:]), ctx.elem(2))
 
 
 @rule("Compress")
@@ -201,7 +204,7 @@ def _det(ctx: NodeContext) -> None:
     ctx.set(0, ctx.need(0)[:-2])
 
 
-@rule("ArrayFeatureExtractor", domain="ai.onnx.ml")
+@rule("ArrayFeatureExtractor", domain=ML)
 def _array_feature_extractor(ctx: NodeContext) -> None:
     dims, chosen = ctx.need(0), ctx.need(1)
     lead = dims[:-1] if len(dims) > 1 else (ONE,)

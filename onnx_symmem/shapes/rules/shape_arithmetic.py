@@ -14,7 +14,7 @@ from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown, Unresolved
 from onnx_symmem.shapes.registry import rule
 from onnx_symmem.shapes.values import MAX_FOLLOWED, Item, PartialValue, Real, read_tensor
 
-__all__ = ["product"]
+__all__ = ["product", "sizes_from_input"]
 
 INT64 = TensorProto.INT64
 
