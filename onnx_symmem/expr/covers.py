@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import lcm, prod
+from math import lcm
 
 import numpy as np
 
-from onnx_symmem.expr.blocks import MAX_CLASSES, Block, Opaque, build_block, residue_moduli
+from onnx_symmem.expr.blocks import Block, Opaque, build_block
 from onnx_symmem.expr.certificate import float32_slopes, replace_deep
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.exact import BoolArray, IntArray
@@ -34,6 +34,7 @@ from onnx_symmem.expr.proof import (
     Tighten,
     Widen,
 )
+from onnx_symmem.expr.residues import MAX_CLASSES, class_count, residue_moduli
 
 __all__ = ["LINKED", "RAW", "RESIDUES", "SHIFT", "Cover", "Recipe", "build_cover", "by_classes"]
 
@@ -343,8 +344,8 @@ def _evened(state: _State, moduli: Mapping[str, int]) -> dict[str, int]:
     unbounded = [n for n, w in state.widths.items() if w is None]
     modulus = lcm(*moduli.values())
     even = {**moduli, **dict.fromkeys(unbounded, modulus)}
-    count = prod(m if (w := state.widths[name]) is None else min(m, w + 1) for name, m in even.items())
-    return even if modulus > 1 and count <= MAX_CLASSES else dict(moduli)
+    fits = modulus > 1 and class_count(even, state.widths) <= MAX_CLASSES
+    return even if fits else dict(moduli)
 
 
 def _opaque(state: _State, exact: frozenset[Atom], linked: bool) -> list[Opaque]:

@@ -167,7 +167,10 @@ def _verdicts(
     for i, row in enumerate(rows):
         if positive[i] and negative[i]:
             shapes = prover.samples()[0]
-            witnesses = shapes[int((values - error)[i].argmax())], shapes[int((values + error)[i].argmin())]
+            witnesses = (
+                shapes[int((values[i] - error[i]).argmax())],
+                shapes[int((values[i] + error[i]).argmin())],
+            )
             result.append(Verdict(Kind.INCOMPARABLE, "samples", witnesses))
             continue
         result.append(

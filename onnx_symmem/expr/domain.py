@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import gcd, lcm
+from math import gcd
 from types import MappingProxyType
 from typing import Any
 
 from onnx_symmem.errors import DomainError
+from onnx_symmem.expr.equations import Equations, primitive
 from onnx_symmem.expr.expression import (
     FLOORDIV,
     MAX,
@@ -23,52 +24,14 @@ from onnx_symmem.expr.expression import (
     ZERO,
     Atom,
     Expr,
-    Monomial,
     maximum,
     minimum,
     rebuild,
 )
 from onnx_symmem.expr.interval import Interval, Intervals
+from onnx_symmem.expr.ranges import ANY_SIZE, SymbolRange
 
 __all__ = ["Domain", "SymbolRange"]
-
-
-@dataclass(frozen=True, slots=True)
-class SymbolRange:
-    """Values lo..hi that are multiples of `divisor`; hi None is no limit. The ends are made multiples."""
-
-    lo: int = 1
-    hi: int | None = None
-    divisor: int = 1
-
-    def __post_init__(self) -> None:
-        d = self.divisor
-        if d < 1:
-            raise DomainError(f"divisor {d}: expected 1 or more")
-        lo, hi = -(-self.lo // d) * d, None if self.hi is None else self.hi // d * d
-        if hi is not None and hi < lo:
-            of = f" that are multiples of {d}" if d > 1 else ""
-            raise DomainError(f"no sizes in {self.lo}..{self.hi}{of}: the range is empty")
-        object.__setattr__(self, "lo", lo)
-        object.__setattr__(self, "hi", hi)
-
-    def __contains__(self, value: int) -> bool:
-        return value >= self.lo and (self.hi is None or value <= self.hi) and value % self.divisor == 0
-
-    def __str__(self) -> str:
-        """`1..inf`, `8..512 step 8`."""
-        step = f" step {self.divisor}" if self.divisor > 1 else ""
-        return f"{self.lo}..{'inf' if self.hi is None else self.hi}{step}"
-
-    def meet(self, lo: int | None, hi: int | None) -> SymbolRange:
-        """The part between lo and hi."""
-        low = self.lo if lo is None else max(lo, self.lo)
-        if hi is None or self.hi is None:
-            return SymbolRange(low, self.hi if hi is None else hi, self.divisor)
-        return SymbolRange(low, min(hi, self.hi), self.divisor)
-
-
-_ANY = SymbolRange()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,14 +52,14 @@ class Domain:
     _hash: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        solver = _Solver(dict(self.ranges), list(self.inequalities))
+        solver = Equations(dict(self.ranges), list(self.inequalities))
         for name in sorted(self.equalities):
             solver.equate(Expr.symbol(name), self.equalities[name], name)
         equalities = {name: solver.solved[name] for name in sorted(solver.solved)}
         ranges = {name: solver.ranges[name] for name in sorted(solver.ranges)}
         known = list(inequalities := solver.settled_inequalities())
         for name, expr in equalities.items():
-            declared = ranges.get(name, _ANY)
+            declared = ranges.get(name, ANY_SIZE)
             known.append(expr - declared.lo)
             if declared.hi is not None:
                 known.append(declared.hi - expr)
@@ -150,7 +113,7 @@ class Domain:
             rest = fact - c * Expr.symbol(name)
             if name in rest.symbols() or (most := self._intervals.of(rest)[1]) is None:
                 continue
-            old = self._free.get(name, _ANY)
+            old = self._free.get(name, ANY_SIZE)
             try:
                 new = old.meet(-(most // c), None) if c > 0 else old.meet(None, most // -c)
             except DomainError as error:
@@ -161,7 +124,7 @@ class Domain:
         return moved
 
     def _free_interval(self, name: str) -> Interval:
-        found = self._free.get(name, _ANY)
+        found = self._free.get(name, ANY_SIZE)
         return found.lo, found.hi
 
     # -- identity ----------------------------------------------------------------------------------
@@ -194,13 +157,13 @@ class Domain:
         return self._with(Expr.lift(left), Expr.lift(right), None)
 
     def _with(self, left: Expr, right: Expr, prefer: str | None) -> Domain:
-        solver = _Solver(dict(self.ranges), list(self.inequalities), dict(self.equalities))
+        solver = Equations(dict(self.ranges), list(self.inequalities), dict(self.equalities))
         solver.equate(left, right, prefer)
         return Domain(solver.ranges, solver.solved, tuple(solver.inequalities))
 
     def with_inequality(self, expr: Expr | int) -> Domain:
         """The domain where also `expr >= 0`."""
-        new = _primitive(self.solved(expr))
+        new = primitive(self.solved(expr))
         value = new.as_int()
         if value is not None and value < 0:
             raise DomainError(f"no shape is legal: {expr} >= 0 never holds")
@@ -218,8 +181,8 @@ class Domain:
         """The range of a symbol, as far as all facts about it are understood."""
         expr = self.equalities.get(name)
         if expr is None:
-            return self._free.get(name, _ANY)
-        return self.ranges.get(name, _ANY).meet(*self._intervals.of(expr))
+            return self._free.get(name, ANY_SIZE)
+        return self.ranges.get(name, ANY_SIZE).meet(*self._intervals.of(expr))
 
     def symbols(self) -> tuple[str, ...]:
         """All symbols that the domain says something about, sorted."""
@@ -366,7 +329,7 @@ class Domain:
 
     def _breach(self, shape: Mapping[str, int]) -> str | None:
         for name in sorted(shape):
-            allowed = self.ranges.get(name, _ANY)
+            allowed = self.ranges.get(name, ANY_SIZE)
             if shape[name] not in allowed:
                 return f"{name} = {shape[name]}: expected a size in {allowed}"
         shape = self.completed(shape)
@@ -375,8 +338,8 @@ class Domain:
                 wanted = expr.evaluate(shape)
                 if shape[name] != wanted:
                     return f"{name} = {shape[name]}: expected {wanted}, since {name} = {expr}"
-                if wanted not in self.ranges.get(name, _ANY):
-                    return f"{name} = {expr} = {wanted}: expected a size in {self.ranges.get(name, _ANY)}"
+                if wanted not in self.ranges.get(name, ANY_SIZE):
+                    return f"{name} = {expr} = {wanted}: expected a size in {self.ranges.get(name, ANY_SIZE)}"
         for fact in self.inequalities:
             if fact.symbols() <= shape.keys() and fact.evaluate(shape) < 0:
                 return f"{fact} = {fact.evaluate(shape)}: expected 0 or more"
@@ -392,94 +355,3 @@ class Domain:
             memo[key] = draw(self, k, seed, names)
         found: tuple[dict[str, int], ...] = memo[key]
         return found
-
-
-class _Solver:
-    """Equations over symbols, brought to the form `eliminated symbol = expression of free symbols`."""
-
-    def __init__(
-        self, ranges: dict[str, SymbolRange], inequalities: list[Expr], solved: dict[str, Expr] | None = None
-    ) -> None:
-        self.ranges = ranges
-        self.inequalities = inequalities
-        self.solved: dict[str, Expr] = {} if solved is None else solved
-
-    def equate(self, left: Expr, right: Expr, prefer: str | None) -> None:
-        """Add left == right; `prefer` is the symbol to eliminate if that is possible."""
-        difference = _primitive((left - right).substitute(self.solved))
-        if not difference.terms:
-            return
-        if difference.is_const:
-            raise DomainError(f"{left} = {right}: contradicts what is known of their symbols")
-        difference = self._without_common_factor(difference)
-        if not self._eliminate(difference, prefer):
-            self.inequalities += [difference, -difference]
-
-    def _eliminate(self, difference: Expr, prefer: str | None) -> bool:
-        """Solve difference == 0 for a symbol that occurs once, linearly, with a constant factor."""
-        counts: dict[str, int] = {}
-        for mono, _ in difference.terms:
-            for atom, _ in mono:
-                for name in atom.symbols():
-                    counts[name] = counts.get(name, 0) + 1
-        candidates: list[tuple[bool, bool, int, str, Expr]] = []
-        for mono, c in difference.terms:
-            if len(mono) != 1 or mono[0][1] != 1 or mono[0][0].kind != SYMBOL:
-                continue
-            name = mono[0][0].name
-            if counts[name] == 1:
-                rest = Expr({m: (-k if c > 0 else k) for m, k in difference.terms if m != mono})
-                # A sum of positive terms keeps the eliminated symbol positive without a further fact.
-                mixed = any(k < 0 for m, k in rest.terms)
-                candidates.append((name != prefer, mixed, abs(c), name, rest))
-        if not candidates:
-            return False
-        _, _, factor, name, rest = min(candidates, key=lambda item: item[:4])
-        if factor > 1:
-            rest = self._divisible(rest, factor)
-        self.solved = {n: e.substitute({name: rest}) for n, e in self.solved.items()}
-        self.solved[name] = rest
-        return True
-
-    def _divisible(self, expr: Expr, factor: int) -> Expr:
-        """expr // factor, recording that nothing is left over."""
-        if len(expr.terms) == 1:
-            mono, c = expr.terms[0]
-            if len(mono) == 1 and mono[0][1] == 1 and mono[0][0].kind == SYMBOL:
-                name, need = mono[0][0].name, factor // gcd(factor, c)
-                old = self.ranges.get(name, _ANY)
-                self.ranges[name] = SymbolRange(old.lo, old.hi, lcm(old.divisor, need))
-                return expr // factor
-        self.inequalities.append(-(expr % factor))
-        return expr // factor
-
-    def _without_common_factor(self, difference: Expr) -> Expr:
-        """Cancel symbols that divide every term and are never 0."""
-        common: dict[Atom, int] = dict(difference.terms[0][0])
-        for mono, _ in difference.terms[1:]:
-            powers = dict(mono)
-            common = {a: min(p, powers[a]) for a, p in common.items() if a in powers}
-        positive: Monomial = tuple(
-            (a, p) for a, p in common.items() if a.kind == SYMBOL and self.ranges.get(a.name, _ANY).lo > 0
-        )
-        if not positive:
-            return difference
-        return difference.exact_quotient(Expr({positive: 1})) or difference
-
-    def settled_inequalities(self) -> tuple[Expr, ...]:
-        """The inequalities over free symbols, without repetition and without what always holds."""
-        settled: dict[Expr, None] = {}
-        for inequality in self.inequalities:
-            expr = _primitive(inequality.substitute(self.solved))
-            value = expr.as_int()
-            if value is None:
-                settled[expr] = None
-            elif value < 0:
-                raise DomainError(f"no shape is legal: {inequality} >= 0 never holds")
-        return tuple(sorted(settled, key=Expr.sort_key))
-
-
-def _primitive(expr: Expr) -> Expr:
-    """The expression divided by the common factor of its coefficients; the sign at legal shapes stays."""
-    common = gcd(*(c for _, c in expr.terms))
-    return Expr({m: c // common for m, c in expr.terms}) if common > 1 else expr

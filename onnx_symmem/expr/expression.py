@@ -275,7 +275,13 @@ class Expr:
         return Expr({mono: -c for mono, c in self.terms})
 
     def __sub__(self, other: Expr | int) -> Expr:
-        return self + -Expr.lift(other)
+        other = Expr.lift(other)
+        if not other.terms:
+            return self
+        terms = dict(self.terms)
+        for mono, c in other.terms:
+            terms[mono] = terms.get(mono, 0) - c
+        return Expr(terms)
 
     def __mul__(self, other: Expr | int) -> Expr:
         other = Expr.lift(other)

@@ -22,7 +22,7 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.expr.prover import SEARCH, TIERS, Shape, prover_of
 
-__all__ = ["Part", "PlanOrder", "Split", "plan_le"]
+__all__ = ["Halves", "Part", "PlanOrder", "plan_le"]
 
 _MAX_PARTS = 24
 _MAX_CUTS = 12  # per symbol, looked at through samples only
@@ -40,13 +40,13 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Halves:
     """The parts where a free symbol is < at, and >= at."""
 
     name: str
     at: int
-    below: Part | Split
-    above: Part | Split
+    below: Part | Halves
+    above: Part | Halves
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class PlanOrder:
     domain: Domain = field(repr=False)
     lows: tuple[int, ...] = field(repr=False)
     highs: tuple[int, ...] = field(repr=False)
-    proof: Part | Split | None = field(repr=False)
+    proof: Part | Halves | None = field(repr=False)
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -77,8 +77,8 @@ class PlanOrder:
         """Whether the proof holds, recomputed exactly: parts, dominances and their certificates."""
         return self.proof is not None and self._holds(self.proof, self.domain)
 
-    def _holds(self, proof: Part | Split, domain: Domain) -> bool:
-        if isinstance(proof, Split):
+    def _holds(self, proof: Part | Halves, domain: Domain) -> bool:
+        if isinstance(proof, Halves):
             below, above = _halves(domain, proof.name, proof.at)
             return self._holds(proof.below, below) and self._holds(proof.above, above)
         if proof.domain != domain:
@@ -101,7 +101,7 @@ class PlanOrder:
         return all(max(e.evaluate(s) for e in lows) <= max(e.evaluate(s) for e in highs) for s in shapes)
 
 
-def _parts(proof: Part | Split | None) -> Iterator[Part]:
+def _parts(proof: Part | Halves | None) -> Iterator[Part]:
     if isinstance(proof, Part):
         yield proof
     elif proof is not None:
@@ -136,7 +136,7 @@ class _Search:
         self.settled: list[tuple[Kind, str]] = []
         self.parts = 0
 
-    def prove(self, domain: Domain, open_lows: Sequence[int], parts: int) -> Part | Split | None:
+    def prove(self, domain: Domain, open_lows: Sequence[int], parts: int) -> Part | Halves | None:
         """The proof on a domain with at most `parts` parts; sets the witness when there is one."""
         prover = prover_of(self.matrix.basis, domain)
         shapes, basis_values = prover.points() if prover.has_points else prover.samples(wide=True)[:2]
@@ -165,7 +165,7 @@ class _Search:
         if first is None:
             return None
         second = self.prove(above, open_lows, parts - parts // 2)
-        return None if second is None else Split(*cut, first, second)
+        return None if second is None else Halves(*cut, first, second)
 
     def _dominances(self, domain: Domain, lows: Sequence[int]) -> list[Dominance]:
         search = Dominators(self.matrix, domain)

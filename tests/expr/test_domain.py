@@ -126,6 +126,24 @@ def test_facts_tighten_ranges() -> None:
         domain.with_inequality(parse("x - 34"))
 
 
+def test_facts_move_ends_through_other_facts() -> None:
+    """Detection models: candidates <= min(150, ...) per level, kept ones <= candidates."""
+    domain = Domain({"u": SymbolRange(0), "v": SymbolRange(0)})
+    domain = domain.with_inequality(parse("2*min(150, 15*H*W) - u"))
+    domain = domain.with_inequality(parse("min(u, 9223372036854775807) - v"))
+    assert domain.range_of("v") == SymbolRange(0, 300)
+    assert domain.simplify(parse("min(v, 9223372036854775807)")) == parse("v")
+    assert parse("u - v") in domain.facts()
+    assert copy.deepcopy(domain).facts() == domain.facts()
+
+
+def test_contradicting_facts_end() -> None:
+    domain = Domain().with_inequality(parse("x - y - 1"))
+    assert not domain.with_inequality(parse("y - x")).samples(4)  # never legal, but no range shows it
+    with pytest.raises(DomainError, match="no shape is legal"):
+        Domain({"x": SymbolRange(1, 9)}).with_inequality(parse("x - y")).with_inequality(parse("y - 10"))
+
+
 def test_facts_give_quick_proofs() -> None:
     domain = Domain({"past": SymbolRange(0)}).with_inequality(parse("total - past"))
     assert domain.nonneg(parse("total - past + 3"))

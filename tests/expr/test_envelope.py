@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import islice
 
 import numpy as np
@@ -144,6 +146,29 @@ def test_thousands_of_steps_reduce_to_a_few() -> None:
     values = PolyMatrix.from_exprs(steps).evaluate(shapes).max(axis=0)
     assert [found.at(shape) for shape in shapes] == values.tolist()
     assert check(next(iter(found.certificates())))
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "7"])
+def test_results_do_not_depend_on_hash_seeds(hash_seed: str) -> None:
+    code = (
+        "from onnx_symmem.expr.text import parse; from onnx_symmem.expr.domain import Domain;"
+        "from onnx_symmem.expr.envelope import envelope, plan_le;"
+        "from onnx_symmem.expr.decide import compare;"
+        "d = Domain().with_inequality(parse('H*W - u')); e = [parse(t) for t in"
+        " ('4*u*N + H', '3*N*((H + 1)//2)*W', 'max(N*H*W*4, u)', '5*(H//2)*(W//2)*N + 7*W')];"
+        "f = envelope(e, d); print(f.member_rows, [c.proof for c in f.certificates()], f.tally,"
+        " plan_le(e[:2], e[2:], d).witness, compare(e[0], e[1], d), d.samples(9))"
+    )
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+        ).stdout
+        for seed in ("3", hash_seed)
+    ]
+    assert outputs[0] == outputs[1]
 
 
 def test_pair_intervals_and_weights() -> None:
