@@ -33,7 +33,11 @@ class DeclaredDims:
         self._taken = set(reserved_names(graph))
         self.symbols: list[str] = []
 
-    def fresh_name(self, stem: str) -> str:
+    def is_reserved(self, name: str) -> bool:
+        """Whether the name occurs as a dim anywhere in the model, or was made up for an input."""
+        return name in self._taken
+
+    def _input_name(self, stem: str) -> str:
         """`stem`, or with a number behind it where the name is taken."""
         name, k = stem, 1
         while name in self._taken:
@@ -51,7 +55,7 @@ class DeclaredDims:
             elif isinstance(dim, str):
                 expr = dim_from_text(dim, self._known)
             else:
-                expr = Expr.symbol(self.fresh_name(f"{name}_dim_{axis}"))
+                expr = Expr.symbol(self._input_name(f"{name}_dim_{axis}"))
             result.append(expr)
             self.symbols.extend(s for s in sorted(expr.symbols()) if s not in self.symbols)
         return tuple(result)

@@ -49,6 +49,7 @@ class Run:
         self.fitting: set[Expr] = set()
         self._declared_ok: set[tuple[Expr, int | str | None]] = set()
         self._symbol_count = 0
+        self._fresh_names: dict[str, None] = {}
         inputs = [view.graph.values[index] for index in view.graph.inputs]
         dims = {v.index: self.declared.input_dims(v.name, v.dims) for v in inputs if v.dims is not None}
         self.facts = Facts(domain, tuple(self.declared.symbols))
@@ -72,15 +73,25 @@ class Run:
         """Record that not even the rank of a tensor is known."""
         self.unknowns.append(UnknownDim(tensor, -1, op, node, reason, ""))
 
-    def fresh(self, unknown: Unknown, tensor: str, axis: int, op: str, node: str) -> Expr:
-        """A symbol for a dim that cannot be expressed."""
-        name = self.declared.fresh_name(f"u{self._symbol_count}")
-        self._symbol_count += 1
+    def fresh(
+        self, unknown: Unknown, tensor: str, axis: int, op: str, node: str, hint: object = None
+    ) -> Expr:
+        """A symbol for a dim that cannot be expressed; `hint` is a name the file has for it."""
+        name = hint if isinstance(hint, str) and self._is_free(hint) else ""
+        while not name:
+            candidate = f"u{self._symbol_count}"
+            self._symbol_count += 1
+            if not self.declared.is_reserved(candidate):
+                name = candidate
         self.facts.declare(name, unknown.lo, unknown.bound)
+        self._fresh_names[name] = None
         self.unknowns.append(UnknownDim(tensor, axis, op, node, unknown.reason, name, unknown.bound))
         symbol = Expr.symbol(name)
         self.fitting.add(symbol)
         return symbol
+
+    def _is_free(self, name: str) -> bool:
+        return name.isidentifier() and name not in self._fresh_names and name not in self.declared.symbols
 
     def compare_declared(self, context: NodeContext, dim: Expr, declared: int | str | None) -> None:
         """Note where the file declares another size than the inferred one, which wins."""
@@ -96,14 +107,16 @@ class Run:
         """A point to return to with `reset`, for a subgraph that has to be inferred again."""
         return (
             self.facts.mark(), len(self.unknowns), dict(self.assumptions), dict(self.relations),
-            len(self.failures), dict(self.shared),
+            len(self.failures), dict(self.shared), self._symbol_count,
         )  # fmt: skip
 
     def reset(self, mark: tuple[object, ...]) -> None:
         """Forget what was noted since the mark."""
-        facts, unknowns, assumptions, relations, failures, shared = mark
+        facts, unknowns, assumptions, relations, failures, shared, count = mark
+        self._symbol_count = cast("int", count)
         self.facts.reset(cast("tuple[Domain, int, int]", facts))
         del self.unknowns[cast("int", unknowns) :]
+        self._fresh_names = dict.fromkeys(u.symbol for u in self.unknowns if u.symbol)
         self.assumptions = cast("dict[tuple[Expr, Expr, str, str], Assumption]", assumptions)
         self.relations = cast("dict[tuple[str, Dims, Dims], Relation]", relations)
         del self.failures[cast("int", failures) :]

@@ -147,8 +147,7 @@ class Facts:
                 for other in atom.args:
                     self.require_nonneg(other - a, node, reason)
                 return
-        # Fresh symbols first, then inputs, the later ones first: `past + seq` names `total`, not the reverse.
-        solved = elimination(zero, (*reversed(self._fresh), *reversed(self._inputs)))
+        solved = elimination(zero, self._fresh, self._inputs, lambda e: self.at_least(e, 1))
         multiple = divisor_of(zero) if solved is None else None
         try:
             if solved is not None:

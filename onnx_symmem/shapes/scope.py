@@ -291,7 +291,7 @@ class Scope:
         shared = None if unknown.key is None else (id(self), unknown.key)
         if shared is not None and shared in self.run.shared:
             return self.run.shared[shared]
-        symbol = self.run.fresh(unknown, name, axis, context.node.op, context.label)
+        symbol = self.run.fresh(unknown, name, axis, context.node.op, context.label, declared)
         if shared is not None:
             self.run.shared[shared] = symbol
             self._fill_item(unknown.key, symbol)

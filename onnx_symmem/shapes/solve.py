@@ -69,26 +69,53 @@ def without_common_factor(expr: Expr, positive: Callable[[Expr], bool]) -> Expr:
     return expr if quotient is None else quotient
 
 
-def elimination(zero: Expr, preference: Sequence[str]) -> tuple[str, Expr] | None:
-    """(symbol, expr) with symbol == expr equivalent to zero == 0, the symbol not occurring in expr.
+def elimination(
+    zero: Expr, fresh: Sequence[str], inputs: Sequence[str], positive: Callable[[Expr], bool]
+) -> tuple[str, Expr] | None:
+    """(symbol, expr) with symbol == expr wherever zero == 0, the symbol not occurring in expr.
 
-    A symbol qualifies where it stands alone in one term with coefficient 1 or -1. Preferred is a solution
-    without negative terms (a size plus a size, not a difference), then the order of `preference`.
+    A fresh symbol s is solved from any single term c*s*m with m > 0, as an exact quotient. An input
+    symbol has to stand alone with coefficient 1 or -1, and is never explained by fresh symbols; preferred
+    is a solution without negative terms (a size plus a size, not a difference), then the later symbol.
     """
+    counts: dict[str, int] = {}
+    for mono, _ in zero.terms:
+        for atom, _ in mono:
+            for name in atom.symbols():
+                counts[name] = counts.get(name, 0) + 1
+    for name in reversed(fresh):
+        if counts.get(name) == 1:
+            solution = _from_term(zero, name, positive)
+            if solution is not None:
+                return name, solution
+    rank = {name: k for k, name in enumerate(inputs)}
     found: list[tuple[bool, int, str, Expr]] = []
-    rank = {name: k for k, name in enumerate(preference)}
     for mono, c in zero.terms:
-        if len(mono) != 1 or mono[0][1] != 1 or mono[0][0].kind != "symbol" or abs(c) != 1:
+        if len(mono) != 1 or mono[0][1] != 1 or abs(c) != 1 or mono[0][0].name not in rank:
             continue
         name = mono[0][0].name
-        solution = (Expr.symbol(name) - zero) if c == 1 else (Expr.symbol(name) + zero)
-        if name not in solution.symbols():
-            negative = any(k < 0 for _, k in solution.terms)
-            found.append((negative, rank.get(name, len(rank)), name, solution))
+        solution = Expr.symbol(name) - zero * c
+        if counts[name] == 1 and not solution.symbols() & frozenset(fresh):
+            found.append((any(k < 0 for _, k in solution.terms), -rank[name], name, solution))
     if not found:
         return None
     _, _, name, solution = min(found, key=lambda item: item[:3])
     return name, solution
+
+
+def _from_term(zero: Expr, name: str, positive: Callable[[Expr], bool]) -> Expr | None:
+    """The symbol's value from the one term c*symbol*m of zero == 0."""
+    for mono, c in zero.terms:
+        powers = {atom.name: power for atom, power in mono if atom.kind == "symbol"}
+        if powers.get(name) != 1:
+            continue
+        others = tuple((atom, power) for atom, power in mono if atom.kind != "symbol" or atom.name != name)
+        cofactor = Expr({others: abs(c)})
+        rest = zero - Expr({mono: c})
+        if others and not positive(cofactor):
+            return None
+        return (rest if c < 0 else -rest) // cofactor
+    return None
 
 
 def divisor_of(zero: Expr) -> tuple[str, int] | None:

@@ -8,6 +8,7 @@ dim that grows by the same amount in every iteration of a known number is stated
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from onnx import TensorProto
@@ -16,6 +17,7 @@ from onnx_symmem.expr.expression import ONE, Expr, maximum
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown
 from onnx_symmem.shapes.registry import rule
 from onnx_symmem.shapes.scope import Scope, SequenceState, State, merge_dims
+from onnx_symmem.shapes.table import Dims
 from onnx_symmem.shapes.values import PartialValue
 
 __all__: list[str] = []
@@ -99,21 +101,38 @@ def _widen(ctx: NodeContext, start: State, end: State, what: str, lo: int) -> St
     return State(tuple(dims), elem, start.value if same else None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Iterations:
+    """A loop's body, inferred for all iterations at once.
+
+    `carried` holds before every iteration, `after` is its image; `settled`, where known, holds from the end
+    of the first iteration on; `once` are the body's results of the first iteration alone, without dims
+    where they need fresh symbols.
+    """
+
+    body: Scope
+    carried: list[State]
+    after: list[State]
+    settled: list[State] | None
+    once: list[State]
+
+
 def _iterate(
     ctx: NodeContext, first: Sequence[State], start: list[State], rest: Sequence[State], results: slice
-) -> tuple[Scope, list[State]]:
-    """Infer the body with carried states that hold in every iteration; (body, carried states).
+) -> _Iterations:
+    """Infer the body with carried states that hold in every iteration.
 
     Changing dims are first tried as sizes of at least 1, which the body then has to keep up.
     """
     run = ctx.scope.run
     begin = run.mark()
+    settled, once = _first_rounds(ctx, first, start, rest, results)
     for lo in (1, 0):
+        run.reset(begin)
         carried, seen = start, len(run.unknowns)
         while True:
             mark = run.mark()
-            states = [*first, *(s if s.sequence else State(s.dims, s.elem, s.value) for s in carried), *rest]
-            body = ctx.scope.child(ctx.node, "body", states)
+            body = ctx.scope.child(ctx.node, "body", [*first, *carried, *rest])
             after = list(body.results())[results]
             widened = frozenset(u.symbol for u in run.unknowns[seen:] if u.node == ctx.label)
             stable = [_covers(a, b, widened) for a, b in zip(carried, after, strict=True)]
@@ -125,9 +144,28 @@ def _iterate(
                 for k, (before, now, ok) in enumerate(zip(carried, after, stable, strict=True))
             ]
         if lo == 0 or all(map(partial(_keeps_positive, ctx, widened), start, carried, after)):
-            return body, carried
-        run.reset(begin)
-    raise AssertionError("unreachable: the second round always returns")
+            break
+    return _Iterations(body, carried, after, settled, once)
+
+
+def _first_rounds(
+    ctx: NodeContext, first: Sequence[State], start: list[State], rest: Sequence[State], results: slice
+) -> tuple[list[State] | None, list[State]]:
+    """(carried states from the first iteration on, where the second no longer changes them; results once)."""
+    run = ctx.scope.run
+    seen = len(run.unknowns)
+    once = list(ctx.scope.child(ctx.node, "body", [*first, *start, *rest]).results())
+    passing = {u.symbol for u in run.unknowns[seen:]}
+    once = [
+        s if s.dims is not None and not any(d.symbols() & passing for d in s.dims) else State(None)
+        for s in once
+    ]
+    after = once[results]
+    if any(s.dims is None for s in after):
+        return None, once
+    again = list(ctx.scope.child(ctx.node, "body", [*first, *after, *rest]).results())[results]
+    same = all(a.dims == b.dims for a, b in zip(after, again, strict=True))
+    return (after if same else None), once
 
 
 def _keeps_positive(
@@ -197,12 +235,12 @@ def _loop(ctx: NodeContext) -> None:
     start = [ctx.scope.state(k) for k in ctx.node.inputs[2:]]
     mark = len(ctx.scope.run.unknowns)
     count = len(start)
-    body, carried = _iterate(ctx, (scalar_int, scalar_bool), start, (), slice(1, 1 + count))
+    loop = _iterate(ctx, (scalar_int, scalar_bool), start, (), slice(1, 1 + count))
     inner = {u.symbol: u.bound for u in ctx.scope.run.unknowns[mark:]}
-    trips = _trip_count(ctx, body)
-    results = list(body.results())
-    for k, (first, state) in enumerate(zip(start, carried, strict=True)):
-        ctx.set_state(k, _after_loop(ctx, k, first, state, results[1 + k], trips, inner))
+    trips = _trip_count(ctx, loop.body)
+    results = list(loop.body.results())
+    for k, first in enumerate(start):
+        ctx.set_state(k, _after_loop(ctx, k, loop, first, trips, inner))
     most = ctx.value(0)
     bound = most.items[0] if most is not None and most.items and isinstance(most.items[0], Expr) else None
     length: DimLike
@@ -214,7 +252,8 @@ def _loop(ctx: NodeContext) -> None:
         if state.dims is None:
             ctx.set(k, None, state.elem or None)
             continue
-        ctx.set(k, (length, *(_outside(dim, inner) for dim in state.dims)), state.elem or None)
+        dims = _per_iteration(ctx, state.dims, loop.once[1 + k], trips, inner)
+        ctx.set(k, (length, *dims), state.elem or None)
 
 
 def _outside(dim: Expr, inner: Mapping[str, Expr | None]) -> DimLike:
@@ -224,18 +263,30 @@ def _outside(dim: Expr, inner: Mapping[str, Expr | None]) -> DimLike:
     return Unknown("its size is made inside the loop", _outer_bound(dim, inner))
 
 
+def _per_iteration(
+    ctx: NodeContext, dims: Dims, once: State, trips: Expr | None, inner: Mapping[str, Expr | None]
+) -> list[DimLike]:
+    """Dims of a scanned output: those of the first iteration, as all iterations agree on them."""
+    if once.dims is not None and len(once.dims) == len(dims) and trips is not None and ctx.at_least(trips, 1):
+        return list(once.dims)
+    return [_outside(dim, inner) for dim in dims]
+
+
 def _after_loop(
     ctx: NodeContext,
     k: int,
+    loop: _Iterations,
     first: State,
-    state: State,
-    last: State,
     trips: Expr | None,
     inner: Mapping[str, Expr | None],
 ) -> State:
-    """Carried value k after the loop. `state` holds in every iteration, `last` is its image."""
+    """Carried value k after the loop."""
+    state, last = loop.carried[k], loop.after[k]
     if state.dims is None or first.dims is None or last.dims is None:
         return state if state.sequence is not None else State(None, state.elem)
+    settled = loop.settled[k].dims if loop.settled is not None else None
+    if settled is not None and trips is not None and ctx.at_least(trips, 1):
+        return State(settled, state.elem)
     dims: list[Expr] = []
     for axis, (begin, dim, image) in enumerate(zip(first.dims, state.dims, last.dims, strict=True)):
         step = image - dim
@@ -274,13 +325,13 @@ def _scan(ctx: NodeContext) -> None:
     if offset:
         start = [State(None if s.dims is None else s.dims[1:], s.elem) for s in start]
     mark = len(ctx.scope.run.unknowns)
-    body, carried = _iterate(ctx, (), start, scanned, slice(0, count))
+    loop = _iterate(ctx, (), start, scanned, slice(0, count))
     inner = {u.symbol: u.bound for u in ctx.scope.run.unknowns[mark:]}
-    results = list(body.results())
     batch = ctx.need(offset + count)[:1] if offset else ()
-    for k, (first, state) in enumerate(zip(start, carried, strict=True)):
-        final = _after_loop(ctx, k, first, state, results[k], length, inner)
-        ctx.set(k, None if final.dims is None else (*batch, *final.dims), state.elem or None)
+    for k, first in enumerate(start):
+        final = _after_loop(ctx, k, loop, first, length, inner)
+        ctx.set(k, None if final.dims is None else (*batch, *final.dims), final.elem or None)
+    results = list(loop.body.results())
     out_axes = ctx.attr("scan_output_axes", (0,) * (len(results) - count))
     for k, state in enumerate(results[count:]):
         if state.dims is None or length is None:
@@ -288,6 +339,6 @@ def _scan(ctx: NodeContext) -> None:
             continue
         rank = len(state.dims) + 1
         axis = out_axes[k] + rank if out_axes[k] < 0 else out_axes[k]
-        dims_out = [_outside(dim, inner) for dim in state.dims]
+        dims_out = _per_iteration(ctx, state.dims, loop.once[count + k], length, inner)
         dims_out.insert(axis, length)
         ctx.set(count + k, (*batch, *dims_out), state.elem or None)
