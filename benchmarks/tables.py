@@ -253,8 +253,8 @@ def _notes_of(model: ModelResult) -> list[str]:
             )
         if r.measured > r.before_measured:
             lines.append(
-                f"{where}the planned file takes {r.measured - r.before_measured:,} bytes more than ONNX Runtime's "
-                f"own order ({r.measured:,})"
+                f"{where}the planned file takes {r.measured - r.before_measured:,} bytes more than ONNX "
+                f"Runtime's own order ({r.measured:,})"
             )
         lines += [f"{where}not counted: {reason}" for reason in r.reasons]
     taken = sorted({name for r in model.shapes for name in r.taken})
