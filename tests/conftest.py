@@ -14,7 +14,14 @@ from typing import Any, BinaryIO
 import numpy as np
 import onnx
 import pytest
+from hypothesis import settings
 from onnx import TensorProto
+
+# Property tests draw the same examples everywhere: a test that fails does so for everyone, at once.
+# `--hypothesis-profile=wide` looks further.
+settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
+settings.register_profile("wide", deadline=None, max_examples=1000)
+settings.load_profile("fixed")
 
 DATA = Path(__file__).parent / "data"
 CHUNK = 1 << 20

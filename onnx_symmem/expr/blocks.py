@@ -15,6 +15,7 @@ from math import comb, gcd, lcm
 
 import numpy as np
 
+from onnx_symmem.expr.atom import SYMBOL, Atom, Monomial
 from onnx_symmem.expr.certificate import float32_slopes
 from onnx_symmem.expr.exact import (
     BoolArray,
@@ -28,7 +29,7 @@ from onnx_symmem.expr.exact import (
     none_negative,
     power,
 )
-from onnx_symmem.expr.expression import SYMBOL, Atom, Expr, Monomial
+from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.proof import Leaf, Powers
 
 __all__ = ["Block", "Exponents", "Opaque", "build_block", "leaf"]

@@ -15,8 +15,9 @@ from math import ceil, comb, floor, gcd, lcm
 import numpy as np
 
 from onnx_symmem.errors import ExpressionError
+from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, Atom
 from onnx_symmem.expr.domain import Domain
-from onnx_symmem.expr.expression import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, ZERO, Atom, Expr, rebuild
+from onnx_symmem.expr.expression import ZERO, Expr, rebuild
 from onnx_symmem.expr.interval import Interval, Intervals
 from onnx_symmem.expr.proof import (
     Between,

@@ -15,11 +15,12 @@ from math import lcm
 
 import numpy as np
 
+from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, Atom, Monomial
 from onnx_symmem.expr.blocks import Block, Opaque, build_block
 from onnx_symmem.expr.certificate import float32_slopes, replace_deep
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.exact import BoolArray, IntArray
-from onnx_symmem.expr.expression import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, Atom, Expr, Monomial
+from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.interval import Intervals
 from onnx_symmem.expr.proof import (
     Between,

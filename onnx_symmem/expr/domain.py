@@ -15,19 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 from onnx_symmem.errors import DomainError
+from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SYMBOL, Atom
 from onnx_symmem.expr.equations import Equations, primitive
-from onnx_symmem.expr.expression import (
-    FLOORDIV,
-    MAX,
-    MIN,
-    SYMBOL,
-    ZERO,
-    Atom,
-    Expr,
-    maximum,
-    minimum,
-    rebuild,
-)
+from onnx_symmem.expr.expression import ZERO, Expr, maximum, minimum, rebuild
 from onnx_symmem.expr.interval import Interval, Intervals
 from onnx_symmem.expr.ranges import ANY_SIZE, SymbolRange
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from math import gcd, lcm
 
 from onnx_symmem.errors import DomainError
-from onnx_symmem.expr.expression import SYMBOL, Atom, Expr, Monomial
+from onnx_symmem.expr.atom import SYMBOL, Atom, Monomial
+from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.ranges import ANY_SIZE, SymbolRange
 
 __all__ = ["Equations", "primitive"]

@@ -26,121 +26,23 @@ from operator import add, mul
 import numpy as np
 
 from onnx_symmem.errors import ExpressionError
+from onnx_symmem.expr.atom import (
+    FLOORDIV,
+    MAX,
+    MIN,
+    SCALED_FLOOR,
+    SYMBOL,
+    Atom,
+    Monomial,
+    common_monomial,
+    monomial_order,
+    monomial_over,
+    monomial_times,
+)
 
-__all__ = ["ONE", "ZERO", "Atom", "Expr", "Monomial", "ceildiv", "maximum", "minimum", "scaled_floor"]
+__all__ = ["ONE", "ZERO", "Expr", "ceildiv", "maximum", "minimum", "rebuild", "scaled_floor"]
 
-SYMBOL, FLOORDIV, MAX, MIN, SCALED_FLOOR = "symbol", "floordiv", "max", "min", "floor_f32"
-
-
-class Atom:
-    """A variable of the polynomial ring: a symbol, or an integer function of expressions.
-
-    `kind` is one of symbol, floordiv, max, min, floor_f32; `name` is set for symbols; `args` for the
-    rest (floordiv: numerator, denominator; max and min: two or more operands; floor_f32: the operand,
-    with `name` holding the scale as the shortest text that reads back to the same float32).
-    """
-
-    __slots__ = ("_hash", "args", "key", "kind", "name")
-
-    kind: str
-    name: str
-    args: tuple[Expr, ...]
-    key: tuple[int, str]
-
-    def __init__(self, kind: str, name: str = "", args: tuple[Expr, ...] = ()) -> None:
-        self.kind, self.name, self.args = kind, name, args
-        self._hash = hash((kind, name, args))
-        # Symbols sort before the rest and by name: the order of terms must not depend on hashes.
-        self.key = (0, name) if kind == SYMBOL else (1, self.text())
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return (
-            isinstance(other, Atom)
-            and self._hash == other._hash
-            and self.kind == other.kind
-            and self.name == other.name
-            and self.args == other.args
-        )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # Rebuilt, not copied: the stored hash holds within one process only.
-        return Atom, (self.kind, self.name, self.args)
-
-    def __repr__(self) -> str:
-        return f"Atom({self.text()})"
-
-    def text(self) -> str:
-        """The atom in Python syntax, not parenthesised."""
-        if self.kind == SYMBOL:
-            plain = self.name.isidentifier() and self.name.replace("_", "a").isalnum()
-            return self.name if plain else f"sym({self.name!r})"
-        if self.kind == FLOORDIV:
-            top, bottom = (str(a) if a.is_simple else f"({a})" for a in self.args)
-            return f"{top}//{bottom}"
-        if self.kind == SCALED_FLOOR:
-            return f"floor_f32({self.args[0]}, {self.name})"
-        return f"{self.kind}({', '.join(str(a) for a in self.args)})"
-
-    def symbols(self) -> frozenset[str]:
-        """Names of all symbols the atom depends on."""
-        if self.kind == SYMBOL:
-            return frozenset((self.name,))
-        return frozenset().union(*(a.symbols() for a in self.args))
-
-    def evaluate(self, shape: Mapping[str, int]) -> int:
-        """Value at a shape given as {symbol: size}; KeyError names a missing symbol."""
-        if self.kind == SYMBOL:
-            return shape[self.name]
-        values = [a.evaluate(shape) for a in self.args]
-        if self.kind == FLOORDIV:
-            if values[1] == 0:
-                raise ExpressionError(f"{self.text()}: division by zero at {dict(shape)}")
-            return values[0] // values[1]
-        if self.kind == SCALED_FLOOR:
-            return int(np.floor(np.float32(values[0]) * np.float32(self.name)))
-        return max(values) if self.kind == MAX else min(values)
-
-
-Monomial = tuple[tuple[Atom, int], ...]  # ((atom, power >= 1), ...) by atom.key; () is the constant
 Terms = dict[Monomial, int]
-
-
-def _order(item: tuple[Monomial, int]) -> tuple[object, ...]:
-    """Graded order, highest degree first, then by atoms: an admissible monomial order up to ties."""
-    mono = item[0]
-    return (-sum(p for _, p in mono), [(a.key, -p) for a, p in mono])
-
-
-def _times(a: Monomial, b: Monomial) -> Monomial:
-    if not a:
-        return b
-    if not b:
-        return a
-    powers = dict(a)
-    for atom, power in b:
-        powers[atom] = powers.get(atom, 0) + power
-    return tuple(sorted(powers.items(), key=lambda item: item[0].key))
-
-
-def _over(a: Monomial, b: Monomial) -> Monomial | None:
-    """a / b, or None where b does not divide a."""
-    if not b:
-        return a
-    powers = dict(a)
-    for atom, power in b:
-        left = powers.get(atom, 0) - power
-        if left < 0:
-            return None
-        if left:
-            powers[atom] = left
-        else:
-            del powers[atom]
-    return tuple(sorted(powers.items(), key=lambda item: item[0].key))
 
 
 class Expr:
@@ -156,7 +58,7 @@ class Expr:
     def __init__(self, terms: Terms) -> None:
         items = [item for item in terms.items() if item[1]]
         if len(items) > 1:
-            items.sort(key=_order)
+            items.sort(key=monomial_order)
         self.terms = tuple(items)
         self._hash = hash(self.terms)
         self._text: str | None = None
@@ -295,7 +197,7 @@ class Expr:
         terms: Terms = {}
         for m, c in self.terms:
             for n, d in other.terms:
-                mono = _times(m, n)
+                mono = monomial_times(m, n)
                 terms[mono] = terms.get(mono, 0) + c * d
         return Expr(terms)
 
@@ -336,7 +238,7 @@ class Expr:
             if not rest.terms:
                 return quotient
             mono, c = rest.terms[0]
-            over = _over(mono, lead)
+            over = monomial_over(mono, lead)
             if over is None or c % lead_c:
                 return None
             part = Expr({over: c // lead_c})
@@ -430,7 +332,7 @@ def _floordiv_by_term(top: Expr, bottom: Expr) -> Expr:
     whole: Terms = {}
     rest: Terms = {}
     for m, k in top.terms:
-        over = _over(m, mono)
+        over = monomial_over(m, mono)
         if over is None:
             rest[m] = k
             continue
@@ -445,10 +347,10 @@ def _floordiv_by_term(top: Expr, bottom: Expr) -> Expr:
     if nested is not None:
         return quotient + nested
     # Cancel the common monomial and the common integer factor of the non-constant terms.
-    common = _common_monomial([m for m, _ in left.terms] + [mono])
+    common = common_monomial([m for m, _ in left.terms] + [mono])
     if common:
-        left = Expr({_over(m, common) or (): k for m, k in left.terms})
-        mono = _over(mono, common) or ()
+        left = Expr({monomial_over(m, common) or (): k for m, k in left.terms})
+        mono = monomial_over(mono, common) or ()
     if not mono:
         factor = gcd(c, *(k for m, k in left.terms if m))
         if factor > 1:
@@ -480,14 +382,6 @@ def _nested(top: Expr, divisor: int) -> Expr | None:
     numerator, denominator = inner[0].args
     a = denominator.as_int() or 1
     return _floordiv(numerator + (top - Expr.of(inner[0])) * a, Expr.const(a * divisor))
-
-
-def _common_monomial(monos: list[Monomial]) -> Monomial:
-    common = dict(monos[0])
-    for mono in monos[1:]:
-        powers = dict(mono)
-        common = {a: min(p, powers[a]) for a, p in common.items() if a in powers}
-    return tuple(sorted(common.items(), key=lambda item: item[0].key))
 
 
 def ceildiv(top: Expr | int, bottom: Expr | int) -> Expr:

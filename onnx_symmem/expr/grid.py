@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from onnx_symmem.errors import DomainError, ExpressionError
+from onnx_symmem.expr.atom import FLOORDIV, MAX, SCALED_FLOOR, SYMBOL, Atom, Monomial
 from onnx_symmem.expr.exact import IntArray, absolute, add, as_integers, multiply, power
-from onnx_symmem.expr.expression import FLOORDIV, MAX, SCALED_FLOOR, SYMBOL, Atom, Expr, Monomial
+from onnx_symmem.expr.expression import Expr
 
 __all__ = ["Grid", "evaluate"]
 

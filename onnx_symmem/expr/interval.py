@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from onnx_symmem.expr.expression import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, ZERO, Atom, Expr, Monomial
+from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, Atom, Monomial
+from onnx_symmem.expr.expression import ZERO, Expr
 
 __all__ = ["Interval", "Intervals"]
 

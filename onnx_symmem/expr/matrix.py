@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from onnx_symmem.expr.atom import Monomial
 from onnx_symmem.expr.exact import IntArray, absolute, as_integers, matmul
-from onnx_symmem.expr.expression import Expr, Monomial
+from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.grid import Grid
 
 __all__ = ["PolyMatrix"]

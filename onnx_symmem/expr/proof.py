@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onnx_symmem.expr.expression import Atom
+from onnx_symmem.expr.atom import Atom
 
 __all__ = [
     "Between",

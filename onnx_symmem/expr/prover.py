@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_symmem.errors import ExpressionError
+from onnx_symmem.expr.atom import FLOORDIV, SYMBOL, Atom, Monomial
 from onnx_symmem.expr.blocks import Block, leaf
 from onnx_symmem.expr.boxes import Budget, Negative, search
 from onnx_symmem.expr.covers import LINKED, RAW, RESIDUES, SHIFT, Cover, Recipe, build_cover, by_classes
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray, Table, any_in_row, none_negative
-from onnx_symmem.expr.expression import FLOORDIV, SYMBOL, Atom, Expr, Monomial
+from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.grid import Grid
 from onnx_symmem.expr.proof import Leaf, Points, Proof, Sectors
 

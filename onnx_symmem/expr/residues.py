@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import gcd, lcm, prod
 
-from onnx_symmem.expr.expression import FLOORDIV, SYMBOL, Atom, Expr
+from onnx_symmem.expr.atom import FLOORDIV, SYMBOL, Atom
+from onnx_symmem.expr.expression import Expr
 
 __all__ = ["MAX_CLASSES", "class_count", "residue_moduli"]
 

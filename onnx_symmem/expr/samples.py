@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_symmem.expr.expression import SYMBOL, Expr
+from onnx_symmem.expr.atom import SYMBOL
+from onnx_symmem.expr.expression import Expr
 
 if TYPE_CHECKING:
     from onnx_symmem.expr.domain import Domain

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import gcd, lcm
 
-from onnx_symmem.expr.expression import Atom, Expr
+from onnx_symmem.expr.atom import Atom
+from onnx_symmem.expr.expression import Expr
 
 __all__ = ["divisor_of", "elimination", "symbol_bound", "without_common_factor"]
 

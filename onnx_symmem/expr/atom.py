@@ -1,0 +1,153 @@
+"""Atoms and monomials: the variables of size polynomials, and products of their powers.
+
+A monomial is ((atom, power >= 1), ...) sorted by atom key; () is the constant. Orders go by names and texts,
+never by hashes, so that every printed form is the same in every process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from onnx_symmem.errors import ExpressionError
+
+if TYPE_CHECKING:
+    from onnx_symmem.expr.expression import Expr
+
+__all__ = [
+    "FLOORDIV",
+    "MAX",
+    "MIN",
+    "SCALED_FLOOR",
+    "SYMBOL",
+    "Atom",
+    "Monomial",
+    "common_monomial",
+    "monomial_order",
+    "monomial_over",
+    "monomial_times",
+]
+
+SYMBOL, FLOORDIV, MAX, MIN, SCALED_FLOOR = "symbol", "floordiv", "max", "min", "floor_f32"
+
+
+class Atom:
+    """A variable of the polynomial ring: a symbol, or an integer function of expressions.
+
+    `kind` is one of symbol, floordiv, max, min, floor_f32; `name` is set for symbols; `args` for the
+    rest (floordiv: numerator, denominator; max and min: two or more operands; floor_f32: the operand,
+    with `name` holding the scale as the shortest text that reads back to the same float32).
+    """
+
+    __slots__ = ("_hash", "args", "key", "kind", "name")
+
+    kind: str
+    name: str
+    args: tuple[Expr, ...]
+    key: tuple[int, str]
+
+    def __init__(self, kind: str, name: str = "", args: tuple[Expr, ...] = ()) -> None:
+        self.kind, self.name, self.args = kind, name, args
+        self._hash = hash((kind, name, args))
+        # Symbols sort before the rest and by name: the order of terms must not depend on hashes.
+        self.key = (0, name) if kind == SYMBOL else (1, self.text())
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, Atom)
+            and self._hash == other._hash
+            and self.kind == other.kind
+            and self.name == other.name
+            and self.args == other.args
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Rebuilt, not copied: the stored hash holds within one process only.
+        return Atom, (self.kind, self.name, self.args)
+
+    def __repr__(self) -> str:
+        return f"Atom({self.text()})"
+
+    def text(self) -> str:
+        """The atom in Python syntax, not parenthesised."""
+        if self.kind == SYMBOL:
+            plain = self.name.isidentifier() and self.name.replace("_", "a").isalnum()
+            return self.name if plain else f"sym({self.name!r})"
+        if self.kind == FLOORDIV:
+            top, bottom = (str(a) if a.is_simple else f"({a})" for a in self.args)
+            return f"{top}//{bottom}"
+        if self.kind == SCALED_FLOOR:
+            return f"floor_f32({self.args[0]}, {self.name})"
+        return f"{self.kind}({', '.join(str(a) for a in self.args)})"
+
+    def symbols(self) -> frozenset[str]:
+        """Names of all symbols the atom depends on."""
+        if self.kind == SYMBOL:
+            return frozenset((self.name,))
+        return frozenset().union(*(a.symbols() for a in self.args))
+
+    def evaluate(self, shape: Mapping[str, int]) -> int:
+        """Value at a shape given as {symbol: size}; KeyError names a missing symbol."""
+        if self.kind == SYMBOL:
+            return shape[self.name]
+        values = [a.evaluate(shape) for a in self.args]
+        if self.kind == FLOORDIV:
+            if values[1] == 0:
+                raise ExpressionError(f"{self.text()}: division by zero at {dict(shape)}")
+            return values[0] // values[1]
+        if self.kind == SCALED_FLOOR:
+            return int(np.floor(np.float32(values[0]) * np.float32(self.name)))
+        return max(values) if self.kind == MAX else min(values)
+
+
+Monomial = tuple[tuple[Atom, int], ...]  # ((atom, power >= 1), ...) by atom.key; () is the constant
+
+
+def monomial_order(item: tuple[Monomial, int]) -> tuple[object, ...]:
+    """Graded order, highest degree first, then by atoms: an admissible monomial order up to ties."""
+    mono = item[0]
+    return (-sum(p for _, p in mono), [(a.key, -p) for a, p in mono])
+
+
+def monomial_times(a: Monomial, b: Monomial) -> Monomial:
+    """a * b."""
+    if not a:
+        return b
+    if not b:
+        return a
+    powers = dict(a)
+    for atom, power in b:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(powers.items(), key=lambda item: item[0].key))
+
+
+def monomial_over(a: Monomial, b: Monomial) -> Monomial | None:
+    """a / b, or None where b does not divide a."""
+    if not b:
+        return a
+    powers = dict(a)
+    for atom, power in b:
+        left = powers.get(atom, 0) - power
+        if left < 0:
+            return None
+        if left:
+            powers[atom] = left
+        else:
+            del powers[atom]
+    return tuple(sorted(powers.items(), key=lambda item: item[0].key))
+
+
+def common_monomial(monos: Sequence[Monomial]) -> Monomial:
+    """The largest monomial that divides all of one or more."""
+    common = dict(monos[0])
+    for mono in monos[1:]:
+        powers = dict(mono)
+        common = {a: min(p, powers[a]) for a, p in common.items() if a in powers}
+    return tuple(sorted(common.items(), key=lambda item: item[0].key))
