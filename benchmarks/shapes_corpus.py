@@ -191,8 +191,8 @@ def main(arguments: list[str]) -> int:
     bad = 0
     for row in check_folder(Path(arguments[0]), cases, tuple(arguments[2:])):
         print(
-            f"| {row.name} | {row.nodes} | {row.seconds:.2f} | {row.constant} / {row.symbolic} / {row.fresh} / "
-            f"{row.no_rank} | {row.tensors} | {len(row.wrong)} {row.note} |",
+            f"| {row.name} | {row.nodes} | {row.seconds:.2f} | {row.constant} | {row.symbolic} | {row.fresh} "
+            f"| {row.no_rank} | {row.tensors} | {len(row.wrong)} {row.note} |",
             flush=True,
         )
         for line in row.wrong[:5]:

@@ -189,7 +189,7 @@ class NodeContext:
         self.scope.run.relations.setdefault((kind, left, right), Relation(kind, left, right, self.label))
 
     def item(self, k: int, position: int, lo: int = 0) -> DimLike:
-        """Element `position` of the integer input k as a dim: its expression, or an unknown shared by all uses."""
+        """Element `position` of the integer input k as a dim, an unknown shared by all uses if need be."""
         exprs = self.exprs(k)
         found = exprs[position] if exprs is not None and position < len(exprs) else None
         if found is not None:

@@ -117,10 +117,11 @@ class Run:
         self.facts.reset(cast("tuple[Domain, int, int]", facts))
         del self.unknowns[cast("int", unknowns) :]
         self._fresh_names = dict.fromkeys(u.symbol for u in self.unknowns if u.symbol)
-        self.assumptions = cast("dict[tuple[Expr, Expr, str, str], Assumption]", assumptions)
-        self.relations = cast("dict[tuple[str, Dims, Dims], Relation]", relations)
+        # The mark may be used again: hand out copies.
+        self.assumptions = dict(cast("dict[tuple[Expr, Expr, str, str], Assumption]", assumptions))
+        self.relations = dict(cast("dict[tuple[str, Dims, Dims], Relation]", relations))
         del self.failures[cast("int", failures) :]
-        self.shared = cast("dict[object, Expr]", shared)
+        self.shared = dict(cast("dict[object, Expr]", shared))
 
     # -- growth --------------------------------------------------------------------------------------
     def fit(self, expr: Expr) -> Expr | Unknown:

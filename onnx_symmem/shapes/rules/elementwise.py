@@ -49,8 +49,8 @@ def _clip(ctx: NodeContext) -> None:
         elif bound is None:
             continue
         if value is not None:
-            apply, limit = BINARY[op], bound
-            value = None if limit is None else value.map(lambda item: apply(facts, elem, item, limit))
+            items = (None if bound is None else BINARY[op](facts, elem, item, bound) for item in value.items)
+            value = PartialValue(value.dims, tuple(items))
     ctx.set(0, dims, value=value)
 
 
