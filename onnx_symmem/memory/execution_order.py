@@ -83,52 +83,77 @@ RULES: Mapping[str, Callable[[GraphView, Sequence[int] | None], tuple[int, ...]]
 
 
 def file_for_default(view: GraphView, order: Sequence[int]) -> tuple[int, ...] | None:
-    """A sorted file order that DEFAULT executes exactly in `order`, or None where none was found.
+    """A sorted file order that DEFAULT executes exactly in `order`, or None where there is none.
 
-    DEFAULT visits the operand, and the leaf, that stands last in the file first. So of two operands the
-    one that runs first has to stand behind the other, unless the other depends on it; together with the
-    edges these wishes are sorted, and the result is tried.
+    The search from the leaves is played back: of the producers that a node still waits for, the one visited
+    next is the last in `order` whose waiting ancestors fill the places up to it. Each has to stand behind the
+    one visited after it; a sorted order with these edges exists or no file does.
     """
     check_order(view, order)
     place = _places(view, order)
+    full_from = _full_from(view, order, place)
     after: list[list[int]] = [list(s) for s in view.successors]
-    leaves = [node for node in order if not view.successors[node]]
-    below = _ancestors(view, order)
-    for siblings in (*view.predecessors, leaves):
-        ran = sorted(siblings, key=place.__getitem__)
-        for k, second in enumerate(ran):
-            # The nearest sibling that the second does not depend on; those before it follow from that.
-            first = next((f for f in reversed(ran[:k]) if not below[second] >> f & 1), None)
-            if first is not None:
-                after[second].append(first)
+    done = sum(node.op == "Constant" for node in view.nodes)
+    if any(view.nodes[node].op != "Constant" for node in order[:done]):
+        return None
+    before = -1
+    for leaf in (node for node in order if not view.successors[node] and place[node] >= done):
+        if before >= 0:
+            after[leaf].append(before)
+        before = leaf
+        stack = [[leaf, -1]]  # nodes being visited, each with its producer visited last
+        while stack:
+            node, last = stack[-1]
+            waiting = [p for p in view.predecessors[node] if place[p] >= done]
+            if waiting:
+                fits = [p for p in waiting if full_from[p] <= done]
+                if not fits:
+                    return None
+                producer = max(fits, key=place.__getitem__)
+                if last >= 0:
+                    after[producer].append(last)
+                stack[-1][1] = producer
+                stack.append([producer, -1])
+            elif place[node] == done:
+                done += 1
+                stack.pop()
+            else:
+                return None
+    return _sorted_by_edges(after, order, place)
+
+
+def _full_from(view: GraphView, order: Sequence[int], place: Sequence[int]) -> list[int]:
+    """Per node: the place from which on everything that runs before it is one of its ancestors."""
+    ancestors = [0] * len(order)  # bit sets of places
+    found = [0] * len(order)
+    for at, node in enumerate(order):
+        bits = 0
+        for p in view.predecessors[node]:
+            bits |= ancestors[p] | 1 << place[p]
+        ancestors[node] = bits
+        found[node] = (~bits & ((1 << at) - 1)).bit_length()
+    return found
+
+
+def _sorted_by_edges(
+    after: Sequence[Sequence[int]], order: Sequence[int], place: Sequence[int]
+) -> tuple[int, ...] | None:
+    """The nodes sorted by the edges `after`, near `order`; None where these are cyclic."""
     waiting = [0] * len(place)
     for followers in after:
         for node in followers:
             waiting[node] += 1
     ready = [(place[node], node) for node in order if not waiting[node]]
     heapq.heapify(ready)
-    file: list[int] = []
+    found: list[int] = []
     while ready:
         node = heapq.heappop(ready)[1]
-        file.append(node)
+        found.append(node)
         for follower in after[node]:
             waiting[follower] -= 1
             if not waiting[follower]:
                 heapq.heappush(ready, (place[follower], follower))
-    if len(file) < len(place) or default_order(view, file) != tuple(order):
-        return None
-    return tuple(file)
-
-
-def _ancestors(view: GraphView, order: Sequence[int]) -> list[int]:
-    """Per node: bit set of all nodes it depends on."""
-    sets = [0] * len(order)
-    for node in order:
-        bits = 0
-        for before in view.predecessors[node]:
-            bits |= sets[before] | 1 << before
-        sets[node] = bits
-    return sets
+    return tuple(found) if len(found) == len(place) else None
 
 
 def check_order(view: GraphView, order: Sequence[int]) -> None:

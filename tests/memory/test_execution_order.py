@@ -1,4 +1,5 @@
 import time
+from itertools import permutations
 
 import numpy as np
 import onnxruntime as ort
@@ -6,8 +7,14 @@ import pytest
 from onnx import helper
 
 from onnx_symmem.errors import UsageError
+from onnx_symmem.graph.load import load_model
 from onnx_symmem.graph.view import view_model
-from onnx_symmem.memory.execution_order import check_order, default_order, priority_order
+from onnx_symmem.memory.execution_order import (
+    check_order,
+    default_order,
+    file_for_default,
+    priority_order,
+)
 from tests.memory.runtime import BOOL, INT64, ORDERS, info, measured, model, number
 
 
@@ -128,3 +135,52 @@ def test_long_chains_and_many_nodes_are_no_problem():
 
 def test_onnx_runtime_still_has_both_orders():
     assert {"DEFAULT", "PRIORITY_BASED"} <= set(ort.ExecutionOrder.__members__)
+
+
+def _random_view(seed: int):
+    rng = np.random.default_rng(seed)
+    nodes = []
+    for k in range(int(rng.integers(3, 14))):
+        reads = [f"v{j}" for j in range(k) if rng.random() < 1.6 / (k + 1)] or ["x"]
+        kind = "Shape" if len(reads) == 1 and rng.random() < 0.15 else "Sum"
+        nodes.append(helper.make_node(kind, reads, [f"v{k}"], name=f"n{k}"))
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, [2])], [])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    return load_model(model).view().graph, rng
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_default_runs_has_a_sorted_file(seed):
+    """A file, sorted or not, gives an order; a sorted file is found that gives the same order."""
+    view, rng = _random_view(seed)
+    any_file = tuple(int(k) for k in rng.permutation(len(view.nodes)))
+    order = default_order(view, any_file)
+    file = file_for_default(view, order)
+    if file is None:
+        # Then no sorted file does: try them all where that is cheap.
+        if len(view.nodes) <= 7:
+            sorted_files = (f for f in permutations(range(len(view.nodes))) if _is_sorted(view, f))
+            assert all(default_order(view, f) != order for f in sorted_files)
+        return
+    assert _is_sorted(view, file)
+    assert default_order(view, file) == order
+
+
+def test_an_interleaved_order_has_no_file():
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a1"]),
+        helper.make_node("Neg", ["x"], ["b1"]),
+        helper.make_node("Exp", ["a1"], ["a2"]),
+        helper.make_node("Abs", ["b1"], ["b2"]),
+        helper.make_node("Add", ["a2", "b2"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, [2])], [])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    view = load_model(model).view().graph
+    assert file_for_default(view, (0, 1, 2, 3, 4)) is None
+    assert file_for_default(view, (0, 2, 1, 3, 4)) is not None
+
+
+def _is_sorted(view, file):
+    place = {node: k for k, node in enumerate(file)}
+    return all(place[p] < place[n] for n in file for p in view.predecessors[n])
