@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from onnx_symmem.expr.atom import Monomial
 from onnx_symmem.expr.domain import Domain
-from onnx_symmem.expr.expression import ZERO, Expr, Monomial
+from onnx_symmem.expr.expression import ZERO, Expr
 from onnx_symmem.memory.plan import PlanInput
 from onnx_symmem.memory.sizes import ValueSizes
 from onnx_symmem.order.buffers import BIT_SET_NODES, BufferGraph, buffer_graph

@@ -1,15 +1,17 @@
 """Candidate orders of one graph, and what each takes at the steering shapes under the exact plan.
 
 Candidates are the order that would have run, the orders of files it came from, every heuristic steered
-at every shape, and the best of these improved by window search. Each is an order that really runs, with the
+at every shape, and the best of these improved by local search. Each is an order that really runs, with the
 file order and the traversal that make it run: DEFAULT where some sorted file makes it run exactly as wanted,
-else PRIORITY_BASED, which follows the file but hoists Shape and Size (`memory.execution_order`).
+else PRIORITY_BASED, which follows the file but hoists Shape and Size (`memory.execution_order`). Orders are
+compared by the sizes of their buffers; the exact plan is made of the best ones only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 
 import numpy as np
 
@@ -20,10 +22,14 @@ from onnx_symmem.memory.plan import PlanInput
 from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import ValueSizes
 from onnx_symmem.order.buffers import BufferGraph, buffer_graph
+from onnx_symmem.order.cut_bound import CutLimits, peak_floor
 from onnx_symmem.order.heuristics import HEURISTICS
+from onnx_symmem.order.moments import Moments
 from onnx_symmem.order.window import WindowLimits, improve_order
 
-__all__ = ["CandidateOrder", "SearchLimits", "candidate_orders", "peaks_at"]
+__all__ = ["CandidateOrder", "CandidateSearch", "SearchLimits", "candidate_orders", "peaks_at", "rank"]
+
+_SEARCHED = "+search"
 
 Tick = Callable[[str, int, int], None]
 """Progress: what is being done, steps done, steps in all."""
@@ -31,11 +37,15 @@ Tick = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """How much is tried: steering shapes per heuristic, and window searches on so many best orders."""
+    """How much is tried: steering shapes per heuristic, local searches on so many best orders, exact plans
+    of so many, rounds in which a shape that refuted an order is added to the steering shapes."""
 
     shapes: int = 8
-    improved: int = 2
+    improved: int = 3
+    exact: int = 12
+    rounds: int = 3
     window: WindowLimits = field(default_factory=WindowLimits)
+    floor: CutLimits = field(default_factory=CutLimits)
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,17 @@ class CandidateOrder:
     peaks: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """An order, the traversal it runs under and its file; `given` orders are candidates in any case."""
+
+    name: str
+    order: tuple[int, ...]
+    rule: str
+    file: tuple[int, ...]
+    given: bool
+
+
 def peaks_at(found: MemoryProfile, shapes: Sequence[Mapping[str, int]]) -> tuple[int, ...]:
     """Peak in bytes at each shape: the largest row of the profile."""
     values = found.in_use.on(Grid(shapes))
@@ -68,54 +89,120 @@ def candidate_orders(
     limits: SearchLimits | None = None,
     tick: Tick | None = None,
 ) -> tuple[CandidateOrder, ...]:
-    """Distinct candidates, `given` orders first, then by heuristic and shape, then improved ones.
+    """Distinct candidates, `given` orders first, then by heuristic and shape, then improved ones."""
+    search = CandidateSearch(prepared, sizes, given, limits, tick)
+    search.steer(shapes)
+    return search.candidates()
+
+
+class CandidateSearch:
+    """Orders of one graph found so far.
 
     `prepared` has the graph per traversal (subgraphs run under the same one); `given` maps names to
     topological orders of its nodes. A given order is a candidate under both traversals. Deterministic.
     """
-    limits = limits or SearchLimits()
-    view = prepared["priority"].view
-    graph = buffer_graph(prepared["priority"])
-    table = _buffer_bytes(graph, sizes, shapes)
-    found: dict[tuple[int, ...], CandidateOrder] = {}
 
-    def add(name: str, order: tuple[int, ...], rule: str, file: tuple[int, ...]) -> None:
-        if order not in found:
-            exact = profile(prepared[rule].plan(order), sizes)
-            found[order] = CandidateOrder(name, order, rule, file, exact, peaks_at(exact, shapes))
+    def __init__(
+        self,
+        prepared: Mapping[str, PlanInput],
+        sizes: ValueSizes,
+        given: Mapping[str, Sequence[int]],
+        limits: SearchLimits | None = None,
+        tick: Tick | None = None,
+    ) -> None:
+        self.prepared, self.sizes = prepared, sizes
+        self.limits = limits or SearchLimits()
+        self.tick: Tick = tick or (lambda _what, _done, _total: None)
+        self.view = prepared["priority"].view
+        self.graph = buffer_graph(prepared["priority"])
+        self.shapes: tuple[Mapping[str, int], ...] = ()
+        self.table = np.zeros((len(self.graph.producer), 0))
+        self.runs: dict[tuple[int, ...], _Run] = {}
+        self.exact: dict[tuple[int, ...], MemoryProfile] = {}
+        for name, order in given.items():
+            file = file_for_default(self.view, order)
+            if file is not None:
+                self.runs.setdefault(tuple(order), _Run(name, tuple(order), "default", file, True))
+            self._hoisted(name if file is None else f"{name}, Shape first", order, given=True)
 
-    def add_hoisted(name: str, order: Sequence[int]) -> None:
-        runs = priority_order(view, order)
-        add(name, runs, "priority", runs)
+    def _hoisted(self, name: str, order: Sequence[int], given: bool = False) -> None:
+        runs = priority_order(self.view, order)
+        if runs not in self.runs:
+            taken = {run.name for run in self.runs.values()}
+            names = chain((name,), (f"{name} ({k})" for k in count(2)))
+            unique = next(n for n in names if n not in taken)
+            self.runs[runs] = _Run(unique, runs, "priority", runs, given)
 
-    steering = range(min(limits.shapes, len(shapes)))
-    steps = [(name, k) for name in HEURISTICS for k in steering]
-    for name, order in given.items():
-        file = file_for_default(view, order)
-        if file is not None:
-            add(name, tuple(order), "default", file)
-        add_hoisted(name if file is None else f"{name}, Shape first", order)
-    for done, (name, k) in enumerate(steps):
-        if tick is not None:
-            tick("trying orders", done, len(steps))
-        column = [int(b) for b in table[:, k]]
-        at = ",".join(f"{s}={v}" for s, v in shapes[k].items())
-        add_hoisted(f"{name}@{at}" if at else name, HEURISTICS[name](graph, column))
-    best = rank(tuple(found.values()))[: limits.improved]
-    for number, start in enumerate(best):
-        reference = np.array([min(c.peaks[k] for c in found.values()) for k in steering], dtype=np.float64)
-        total, count = limits.window.windows * len(best), [limits.window.windows * number]
+    def steer(self, shapes: Sequence[Mapping[str, int]], ceiling: Sequence[int] | None = None) -> None:
+        """Look for orders that are good at these shapes and those of earlier calls.
 
-        def advance(total: int = total, count: list[int] = count) -> None:
-            count[0] += 1
-            if tick is not None:
-                tick("improving orders", count[0], total)
+        `ceiling` are bytes, for all shapes so far, that an order should not exceed anywhere.
+        """
+        first = len(self.shapes)
+        self.shapes = (*self.shapes, *shapes)
+        self.table = np.hstack([self.table, buffer_bytes(self.graph, self.sizes, shapes)])
+        self._by_heuristics(range(first, min(len(self.shapes), first + self.limits.shapes)))
+        floor = self._floor()
+        starts = self._starts(floor, ceiling is not None)
+        total = self.limits.window.windows * len(starts)
+        for number, start in enumerate(starts):
+            done = [self.limits.window.windows * number]
 
-        better = improve_order(
-            graph, table[:, list(steering)], start.order, reference, limits.window, advance
-        )
-        add_hoisted(f"{start.name}+windows", better)
-    return tuple(found.values())
+            def advance(done: list[int] = done) -> None:
+                done[0] += 1
+                self.tick("improving orders", done[0], total)
+
+            top = None if ceiling is None else np.asarray(ceiling, dtype=np.float64)
+            better = improve_order(self.graph, self.table, start, floor, self.limits.window, advance, top)
+            name = self.runs[start].name
+            self._hoisted(name if name.endswith(_SEARCHED) else name + _SEARCHED, better)
+
+    def _by_heuristics(self, columns: Sequence[int]) -> None:
+        steps = [(name, k) for name in HEURISTICS for k in columns]
+        seen: set[tuple[str, bytes]] = set()
+        for done, (name, k) in enumerate(steps):
+            self.tick("trying orders", done, len(steps))
+            # Heuristics compare sizes only: shapes that scale all of them alike lead to the same order.
+            like = (self.table[:, k] / max(self.table[:, k].max(initial=0.0), 1.0)).tobytes()
+            if (name, like) in seen:
+                continue
+            seen.add((name, like))
+            at = ",".join(f"{s}={v}" for s, v in self.shapes[k].items())
+            order = HEURISTICS[name](self.graph, [int(b) for b in self.table[:, k]])
+            self._hoisted(f"{name}@{at}" if at else name, order)
+
+    def _starts(self, floor: np.ndarray, bounded: bool) -> list[tuple[int, ...]]:
+        """The best orders that differ in their peaks; under a ceiling the first one, which keeps it, too."""
+        peaks = self._peaks()
+        orders = list(peaks)
+        different: dict[bytes, tuple[int, ...]] = {}
+        for k in _ranked(list(peaks.values()), floor):
+            different.setdefault(peaks[orders[k]].tobytes(), orders[k])
+        starts = list(different.values())[: self.limits.improved]
+        return list(dict.fromkeys((*starts, orders[0]))) if bounded else starts
+
+    def _peaks(self) -> dict[tuple[int, ...], np.ndarray]:
+        """Peaks of all orders by the sizes of their buffers."""
+        moments = Moments(self.graph, self.table)
+        return {order: moments.along(order).max(axis=0, initial=0.0) for order in self.runs}
+
+    def _floor(self) -> np.ndarray:
+        """Bytes per shape that no order gets below: what the search steers by."""
+        end = self.table[np.array(self.graph.pinned, dtype=bool)].sum(axis=0)
+        return peak_floor(self.graph, self.table, tuple(self.runs), end, self.limits.floor).bytes
+
+    def candidates(self) -> tuple[CandidateOrder, ...]:
+        """The given orders and the best others, with their exact plans, in the order they were found."""
+        peaks = self._peaks()
+        ranked = _ranked(list(peaks.values()), np.min(list(peaks.values()), axis=0))
+        best = {list(peaks)[k] for k in ranked[: self.limits.exact]}
+        return tuple(self._candidate(run) for order, run in self.runs.items() if run.given or order in best)
+
+    def _candidate(self, run: _Run) -> CandidateOrder:
+        exact = self.exact.get(run.order)
+        if exact is None:
+            exact = self.exact[run.order] = profile(self.prepared[run.rule].plan(run.order), self.sizes)
+        return CandidateOrder(run.name, run.order, run.rule, run.file, exact, peaks_at(exact, self.shapes))
 
 
 def rank(candidates: Sequence[CandidateOrder]) -> list[CandidateOrder]:
@@ -125,13 +212,18 @@ def rank(candidates: Sequence[CandidateOrder]) -> list[CandidateOrder]:
     """
     if not candidates:
         return []
-    peaks = np.array([c.peaks for c in candidates], dtype=np.float64)
-    ratios = peaks / np.maximum(peaks.min(axis=0), 1.0)
+    peaks = [np.array(c.peaks, dtype=np.float64) for c in candidates]
+    return [candidates[k] for k in _ranked(peaks, np.min(peaks, axis=0))]
+
+
+def _ranked(peaks: Sequence[np.ndarray], reference: np.ndarray) -> list[int]:
+    """Places in `peaks`, the least worst-case ratio to a reference first."""
+    ratios = [p / np.maximum(reference, 1.0) for p in peaks]
     keys = [(float(r.max(initial=0.0)), float(r.mean()) if r.size else 0.0) for r in ratios]
-    return [candidates[k] for k in sorted(range(len(candidates)), key=lambda k: (*keys[k], k))]
+    return sorted(range(len(keys)), key=lambda k: (*keys[k], k))
 
 
-def _buffer_bytes(graph: BufferGraph, sizes: ValueSizes, shapes: Sequence[Mapping[str, int]]) -> np.ndarray:
+def buffer_bytes(graph: BufferGraph, sizes: ValueSizes, shapes: Sequence[Mapping[str, int]]) -> np.ndarray:
     """Bytes per buffer and shape, (buffers, shapes); unknown and impossible sizes count as nothing."""
     exprs: list[Expr] = [sizes.bytes[v] or ZERO for v in graph.values]
     if not exprs:

@@ -14,10 +14,11 @@ from math import gcd
 
 import numpy as np
 
+from onnx_symmem.expr.atom import SYMBOL, Atom, Monomial
 from onnx_symmem.expr.decide import Kind, compare
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.exact import IntArray, as_integers
-from onnx_symmem.expr.expression import SYMBOL, ZERO, Atom, Expr, Monomial
+from onnx_symmem.expr.expression import ZERO, Expr
 
 __all__ = ["SizeCone", "size_cone"]
 

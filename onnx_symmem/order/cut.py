@@ -26,12 +26,12 @@ FREE, BEFORE, NOT_BEFORE = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class DownSetCut:
-    """Bytes live across a down-set that is least; `before` are its free nodes, `late` only those that
-    every least down-set has."""
+    """The least bytes live across a down-set, and the free nodes of the largest and of the smallest
+    down-set that reaches it."""
 
     bytes: int
-    before: tuple[int, ...]
-    late: tuple[int, ...]
+    most: tuple[int, ...]
+    fewest: tuple[int, ...]
 
 
 class CutFinder:
@@ -48,7 +48,15 @@ class CutFinder:
 
     def roles(self, node: int) -> bytearray:
         """Per node what it is to a down-set before which `node` has not run: BEFORE, NOT_BEFORE, FREE."""
+        return self.roles_within(node, (), ())
+
+    def roles_within(self, node: int, done: Iterable[int], later: Iterable[int]) -> bytearray:
+        """The same where `done` ran in any case and `later` did not."""
         roles = bytearray(self.graph.size)
+        for other in done:
+            roles[other] = BEFORE
+        for other in later:
+            roles[other] = NOT_BEFORE
         self._mark(roles, self.graph.predecessors[node], self.graph.predecessors, BEFORE)
         self._mark(roles, (node,), self.graph.successors, NOT_BEFORE)
         return roles
@@ -80,8 +88,8 @@ class CutFinder:
     def least(self, roles: bytearray, sizes: Sequence[int]) -> DownSetCut:
         """The least bytes live across a down-set of these roles, and down-sets that reach it."""
         always = sum(sizes[b] for b in self.live_anyway(roles).tolist())
-        value, before, late = self.network(roles).solve(sizes, sets=True)
-        return DownSetCut(always + value, before, late)
+        value, most, fewest = self.network(roles).solve(sizes, sets=True)
+        return DownSetCut(always + value, most, fewest)
 
 
 class FreeNetwork:
@@ -115,7 +123,7 @@ class FreeNetwork:
                     self.lives.append((buffer, self.source, heads))
 
     def solve(self, sizes: Sequence[int], sets: bool = False) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-        """Bytes of a minimum cut, and with `sets` the free nodes of the largest and of the least down-set."""
+        """Bytes of a minimum cut, and with `sets` the free nodes of the largest and the smallest down-set."""
         direct: dict[tuple[int, int], int] = {}
         shared: dict[tuple[int, tuple[int, ...]], int] = {}
         for buffer, tail, heads in self.lives:
@@ -140,10 +148,10 @@ class FreeNetwork:
         value = network.maximum(self.source, self.sink)
         if not sets:
             return value, (), ()
-        late = network.source_side(self.source)
-        out = network.sink_side(self.sink)
+        near = network.source_side(self.source)
+        far = network.sink_side(self.sink)
         return (
             value,
-            tuple(node for k, node in enumerate(self.nodes) if not out[k]),
-            tuple(node for k, node in enumerate(self.nodes) if late[k]),
+            tuple(node for k, node in enumerate(self.nodes) if not far[k]),
+            tuple(node for k, node in enumerate(self.nodes) if near[k]),
         )

@@ -23,7 +23,7 @@ from onnx_symmem.expr.grid import evaluate
 from onnx_symmem.order.buffers import BufferGraph
 from onnx_symmem.order.cone import SizeCone, size_cone
 from onnx_symmem.order.cut import CutFinder, FreeNetwork
-from onnx_symmem.order.window import live_bytes
+from onnx_symmem.order.moments import live_bytes
 
 __all__ = ["CutLimits", "PeakFloor", "cut_bound", "peak_floor"]
 

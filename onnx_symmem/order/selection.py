@@ -7,17 +7,18 @@ candidate is, the order that would have run stays (DESIGN, 7).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx_symmem.expr.decide import Tally
 from onnx_symmem.expr.domain import Domain
-from onnx_symmem.expr.envelope import plan_le
+from onnx_symmem.expr.envelope import PlanOrder, plan_le
 from onnx_symmem.memory.peak import Peak, peak
 from onnx_symmem.memory.profile import MemoryProfile
 from onnx_symmem.order.candidates import CandidateOrder, Tick, rank
 
 __all__ = ["OrderChoice", "TriedOrder", "choose_order"]
+
 
 _PROOFS = 6  # candidates for which a proof is attempted, best first
 
@@ -37,7 +38,9 @@ class OrderChoice:
     """The order that is kept.
 
     `never_worse` is proved, or kept (the order that would have run, because nothing better was proved).
-    `before` and `after` are the peaks of the plan that would have run and of the chosen one.
+    `before` and `after` are the peaks of the plan that would have run and of the chosen one, `proof` that the
+    second is never larger. `witnesses` are shapes at which better-looking orders are worse than what would
+    have run.
     """
 
     chosen: CandidateOrder
@@ -46,23 +49,34 @@ class OrderChoice:
     after: Peak
     tried: tuple[TriedOrder, ...]
     tally: Tally
+    proof: PlanOrder | None = None
+    witnesses: tuple[Mapping[str, int], ...] = ()
 
 
 def choose_order(
-    before: MemoryProfile,
+    before: MemoryProfile | Peak,
     candidates: Sequence[CandidateOrder],
     domain: Domain,
     tick: Tick | None = None,
+    shapes: Sequence[Mapping[str, int]] = (),
 ) -> OrderChoice:
     """Choose among `candidates`, the first of which is the order that would have run, as it is written now.
 
-    `before` is the profile of the plan that would have run, with the dims that ONNX Runtime knew.
+    `before` is the profile, or the peak, of the plan that would have run, with the dims that ONNX Runtime
+    knew. Candidates that are larger at one of `shapes`, where their peaks were taken, need no proof.
     """
-    base = peak(before, domain)
+    base = before if isinstance(before, Peak) else peak(before, domain)
     tally = base.tally
     outcomes = {c.name: "passed over" for c in candidates}
-    chosen, chosen_peak = None, None
-    order = rank(candidates)[:_PROOFS]
+    chosen, chosen_peak, proof = None, None, None
+    witnesses: list[Mapping[str, int]] = []
+    limit = [base.at(shape) for shape in shapes]
+    order: list[CandidateOrder] = []
+    for candidate in rank(candidates):
+        if any(p > most for p, most in zip(candidate.peaks, limit, strict=False)):
+            outcomes[candidate.name] = "refuted"
+        elif len(order) < _PROOFS:
+            order.append(candidate)
     if candidates[0] not in order:
         order.append(candidates[0])
     for number, candidate in enumerate(order):
@@ -73,9 +87,11 @@ def choose_order(
         tally = tally + found.tally + verdict.tally
         if not verdict.proved:
             outcomes[candidate.name] = "undecided" if verdict.witness is None else "refuted"
+            if verdict.witness is not None and verdict.witness not in witnesses:
+                witnesses.append(verdict.witness)
             continue
         outcomes[candidate.name] = "chosen"
-        chosen, chosen_peak = candidate, found
+        chosen, chosen_peak, proof = candidate, found, verdict
         break
     never_worse = "proved"
     if chosen is None or chosen_peak is None:
@@ -84,4 +100,6 @@ def choose_order(
         chosen_peak = peak(chosen.profile, domain)
         tally = tally + chosen_peak.tally
     tried = tuple(TriedOrder(c.name, c.peaks, outcomes[c.name]) for c in candidates)
-    return OrderChoice(chosen, never_worse, base, chosen_peak, tried, tally)
+    return OrderChoice(
+        chosen, never_worse, base, chosen_peak, tried, tally, proof, tuple(witnesses)
+    )  # fmt: skip

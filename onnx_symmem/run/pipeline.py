@@ -30,8 +30,9 @@ from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
 from onnx_symmem.order.bound import lower_bound
-from onnx_symmem.order.candidates import SearchLimits, candidate_orders
-from onnx_symmem.order.selection import OrderChoice, choose_order
+from onnx_symmem.order.candidates import SearchLimits
+from onnx_symmem.order.planner import plan_order
+from onnx_symmem.order.selection import OrderChoice
 from onnx_symmem.order.steering import steering_shapes
 from onnx_symmem.rewrite.reorder import reorder_nodes
 from onnx_symmem.rewrite.value_info import write_dims
@@ -72,8 +73,9 @@ class OptimizedModel:
     """Everything that was found out about a model on the way to its plan.
 
     `shapes` and both profiles are those of the planned graph. `before` is the profile of the plan that
-    would have run. `files` are what was written, empty without a target; `proto` then holds its weights,
-    else it refers to the data file that was written. `seconds` are per stage.
+    would have run. `files` are what was written, empty without a target; `proto` then holds its weights
+    (at level none without verification it is left as it came), else it refers to its data file. `seconds`
+    are per stage.
     """
 
     source: LoadedModel
@@ -159,7 +161,9 @@ def optimize_model(
         model = load_model(source)
         spec = domain_of(model.view(), domain)
         level, notices = _level(options)
-        check_external_data(model)
+        as_it_is = options.ort_level == "none"
+        if not as_it_is or options.verify:
+            check_external_data(model)
     with ExitStack() as stack:
         with clock.stage("offline", f"optimising with ONNX Runtime ({level})"):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onnx-symmem-")))
@@ -180,24 +184,31 @@ def optimize_model(
                 "priority": prepare(view.graph, keys, plan_options, priority_order),
             }
             given = {"onnxruntime": before.plan.order, "file": file_order(model, base, view)}
-            candidates = candidate_orders(prepared, sizes, samples, given, options.search, clock.tick)
+            planned = plan_order(
+                prepared, sizes, shapes.domain, samples, before, given, options.search, clock.tick
+            )
+            choice = planned.choice
         with clock.stage("prove", "proving"):
-            choice = choose_order(before, candidates, shapes.domain, clock.tick)
-            orders = [candidate.order for candidate in candidates]
+            orders = [candidate.order for candidate in planned.candidates]
             least = lower_bound(prepared["priority"], sizes, shapes.domain, orders, samples)
             bound = peak_of(least, shapes.domain)
             optimal = plan_le(choice.after.members, bound.members, shapes.domain).proved
         with clock.stage("write", "writing"):
             proto = reorder_nodes(write_dims(base.proto, shapes), choice.chosen.file, choice.chosen.rule)
-            target = out or Path(stack.enter_context(tempfile.TemporaryDirectory()), "planned.onnx")
-            staged = stack.enter_context(StagedModel(proto, target, base.folder, inline=_is_one_file(model)))
-            # Without a target the caller gets the model as an object, so it has to hold its weights.
-            proto = onnx.load(staged.path, load_external_data=out is None)
+            staged = None
+            if out is not None or options.verify or not as_it_is:
+                target = out or Path(stack.enter_context(tempfile.TemporaryDirectory()), "planned.onnx")
+                inline = _is_one_file(model)
+                staged = stack.enter_context(
+                    StagedModel(proto, target, base.folder, inline=inline, keep=as_it_is)
+                )
+                # Without a target the caller gets the model as an object, so it has to hold its weights.
+                proto = onnx.load(staged.path, load_external_data=out is None)
         verified: tuple[Verification, ...] = ()
-        if options.verify:
+        if options.verify and staged is not None:
             with clock.stage("verify", "verifying outputs"):
                 verified = _verify(model, base, staged.path, shapes, choice, level, options)
-        files = staged.commit() if out is not None else ()
+        files = staged.commit() if staged is not None and out is not None else ()
     return OptimizedModel(
         model, options.provider, level, notices, shapes, samples, before, choice, bound, optimal,
         "default" if level == "none" else f"default at {level}", verified, files, proto, clock.seconds,

@@ -46,7 +46,7 @@ def test_at_one_shape_it_is_the_most_that_some_node_needs_in_every_order(seed):
         least = min(live_at(graph, sizes, order, node) for order in orders)
         cut = finder.least(finder.roles(node), sizes)
         assert cut.bytes + sum(sizes[b] for b in graph.makes[node]) == least
-        for before in (cut.before, cut.late):
+        for before in (cut.most, cut.fewest):
             closed = {p for n, role in enumerate(finder.roles(node)) if role == 1 for p in (n,)} | set(before)
             assert all(p in closed for n in before for p in graph.predecessors[n])
 

@@ -1,0 +1,79 @@
+"""From the plan that would have run to the one that is kept: search, proof, and search again where refuted.
+
+Orders that look better at the steering shapes may be worse at others. The proof attempt finds such a shape;
+it becomes a steering shape, and orders that are good there too are looked for. After a few rounds the best
+order that was proved is kept, or the order that would have run (facts/ALGORITHMS, 8.5 and 8.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.samples import legal_near
+from onnx_symmem.memory.peak import peak
+from onnx_symmem.memory.plan import PlanInput
+from onnx_symmem.memory.profile import MemoryProfile
+from onnx_symmem.memory.sizes import ValueSizes
+from onnx_symmem.order.candidates import CandidateOrder, CandidateSearch, SearchLimits, Tick, rank
+from onnx_symmem.order.selection import OrderChoice, choose_order
+
+__all__ = ["PlannedOrder", "plan_order"]
+
+_PER_ROUND = 2  # shapes that are added at a time
+
+
+@dataclass(frozen=True)
+class PlannedOrder:
+    """The choice, the candidates it was made of, and the steering shapes: the given ones come first.
+
+    `choice.tried` has peaks at the given shapes, the candidates at all.
+    """
+
+    choice: OrderChoice
+    candidates: tuple[CandidateOrder, ...]
+    shapes: tuple[Mapping[str, int], ...]
+
+
+def plan_order(
+    prepared: Mapping[str, PlanInput],
+    sizes: ValueSizes,
+    domain: Domain,
+    shapes: Sequence[Mapping[str, int]],
+    before: MemoryProfile,
+    given: Mapping[str, Sequence[int]],
+    limits: SearchLimits | None = None,
+    tick: Tick | None = None,
+) -> PlannedOrder:
+    """The order of least peak that is proved never worse than `before`, the plan that would have run.
+
+    `given` starts with the order that would have run; see `CandidateSearch` for it and `prepared`.
+    """
+    search = CandidateSearch(prepared, sizes, given, limits, tick)
+    base = peak(before, domain)
+    search.steer(shapes, [base.at(shape) for shape in shapes])
+    for number in range(search.limits.rounds + 1):
+        candidates = search.candidates()
+        choice = choose_order(base, candidates, domain, tick, search.shapes)
+        if number == search.limits.rounds or rank(candidates)[0] is choice.chosen:
+            break
+        new = [shape for w in choice.witnesses if (shape := _whole(domain, w, shapes)) is not None]
+        new = [shape for shape in new if shape not in search.shapes][:_PER_ROUND]
+        if not new:
+            break
+        search.steer(new, [base.at(shape) for shape in (*search.shapes, *new)])
+    tried = tuple(replace(t, peaks=t.peaks[: len(shapes)]) for t in choice.tried)
+    return PlannedOrder(replace(choice, tried=tried), candidates, search.shapes)
+
+
+def _whole(
+    domain: Domain, witness: Mapping[str, int], shapes: Sequence[Mapping[str, int]]
+) -> Mapping[str, int] | None:
+    """A witness with a size for every symbol of the steering shapes."""
+    names = dict.fromkeys(name for shape in shapes for name in shape)
+    missing = {name: domain.range_of(name).lo for name in names if name not in domain.equalities}
+    shape = legal_near(domain, {**missing, **witness})
+    if shape is None or any(shape.get(name) != size for name, size in witness.items()):
+        return None
+    return {name: shape[name] for name in (*names, *(n for n in shape if n not in names))}
