@@ -38,12 +38,19 @@ class StagedModel:
     `path` is the staged file; it loads as it stands. External data of the proto (found in
     `source_folder`) is copied, file to file, into one data file called `<out>.data`; weights never pass
     through memory as a whole. With `inline` they go into the model file instead, unless it would exceed
-    what a protobuf can hold. `commit()` moves data and model to the target; leaving the context without
-    it removes everything that was written.
+    what a protobuf can hold; with `keep` the model goes on referring to its data where the target lies
+    in `source_folder`, and nothing is copied. `commit()` moves data and model to the target; leaving the
+    context without it removes everything that was written.
     """
 
     def __init__(
-        self, proto: onnx.ModelProto, out: Path, source_folder: str | None, *, inline: bool = False
+        self,
+        proto: onnx.ModelProto,
+        out: Path,
+        source_folder: str | None,
+        *,
+        inline: bool = False,
+        keep: bool = False,
     ) -> None:
         check_target(out)
         self.out = out
@@ -53,13 +60,16 @@ class StagedModel:
         try:
             copy = onnx.ModelProto()
             copy.CopyFrom(proto)
-            if inline and source_folder is not None and _external_bytes(copy) < _MOST_INLINE:
+            if keep and source_folder is not None and out.parent.resolve() == Path(source_folder).resolve():
+                # Only from the folder itself do its data files load: neither links nor `..` are allowed.
+                self.path = out.parent / f"{self._folder.name}.onnx"
+            elif inline and source_folder is not None and _external_bytes(copy) < _MOST_INLINE:
                 onnx.load_external_data_for_model(copy, source_folder)
             else:
                 self._copy_external(copy, source_folder)
             self.path.write_bytes(copy.SerializeToString(deterministic=True))
         except BaseException:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._discard()
             raise
 
     def _copy_external(self, proto: onnx.ModelProto, source_folder: str | None) -> None:
@@ -90,15 +100,15 @@ class StagedModel:
     def commit(self) -> tuple[Path, ...]:
         """Move the files to the target, replacing what is there; returns their paths."""
         written = []
-        for staged in (self._data, self.path):
+        for staged, target in ((self._data, self.out.parent / self._data.name), (self.path, self.out)):
             if staged.exists():
-                target = self.out.parent / staged.name
                 staged.replace(target)
                 written.append(target)
         self._discard()
         return tuple(written)
 
     def _discard(self) -> None:
+        self.path.unlink(missing_ok=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> StagedModel:

@@ -89,3 +89,24 @@ def test_weights_may_go_into_the_model_file(tmp_path, source):
     loaded = onnx.load(written[0], load_external_data=False)
     for tensor in loaded.graph.initializer:
         np.testing.assert_array_equal(numpy_helper.to_array(tensor), arrays[tensor.name])
+
+
+def test_a_model_beside_its_source_can_keep_the_data_file(source):
+    model, arrays = source
+    data = model.path.parent / "w.bin"
+    before = data.stat().st_mtime_ns
+    with StagedModel(model.proto, model.path.parent / "b.onnx", model.folder, keep=True) as staged:
+        assert numpy_helper.to_array(onnx.load(staged.path).graph.initializer[0]).size == 64
+        written = staged.commit()
+    assert [p.name for p in written] == ["b.onnx"]
+    assert sorted(p.name for p in model.path.parent.iterdir()) == ["b.onnx", "m.onnx", "w.bin"]
+    assert data.stat().st_mtime_ns == before
+    np.testing.assert_array_equal(
+        numpy_helper.to_array(onnx.load(written[0]).graph.initializer[0]), arrays["w"]
+    )
+
+
+def test_elsewhere_the_data_is_copied_all_the_same(tmp_path, source):
+    model, _ = source
+    with StagedModel(model.proto, tmp_path / "b.onnx", model.folder, keep=True) as staged:
+        assert [p.name for p in staged.commit()] == ["b.onnx.data", "b.onnx"]

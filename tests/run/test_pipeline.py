@@ -2,7 +2,7 @@ import onnx
 import pytest
 
 from models.build import MODELS
-from onnx_symmem.errors import DomainError, RunFailed, UsageError, VerificationFailed
+from onnx_symmem.errors import DomainError, ModelFileError, RunFailed, UsageError, VerificationFailed
 from onnx_symmem.expr.plan_order import plan_le
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.run.measure import measure
@@ -109,3 +109,18 @@ def test_a_narrow_domain_gives_exact_ranges():
     domain = domain_of(view, {"batch": (2, 8)})
     assert (domain.range_of("batch").lo, domain.range_of("batch").hi) == (2, 8)
     assert domain_of(view, domain) is domain
+
+
+def test_level_none_needs_no_weights(tmp_path):
+    path = tmp_path / "m.onnx"
+    model = MODELS["mlp_train"].builder()
+    onnx.save_model(model, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    (tmp_path / "w.bin").unlink()
+    options = OptimizeOptions(ort_level="none", verify=False)
+    found = optimize_model(path, tmp_path / "planned.onnx", options=options)
+    assert [p.name for p in found.files] == ["planned.onnx"]
+    assert optimize_model(path, None, options=options).files == ()
+    with pytest.raises(ModelFileError, match="missing"):
+        optimize_model(path, None, options=OptimizeOptions(ort_level="none"))
+    with pytest.raises(ModelFileError, match="missing"):
+        optimize_model(path, None, options=OptimizeOptions(verify=False))
