@@ -18,7 +18,7 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.graph.view import NODE, ModelView
 from onnx_symmem.shapes.context import NodeContext, Unknown
 from onnx_symmem.shapes.declared import DeclaredDims
-from onnx_symmem.shapes.facts import Facts
+from onnx_symmem.shapes.facts import Facts, strongest
 from onnx_symmem.shapes.growth import is_grown
 from onnx_symmem.shapes.scope import Scope, State
 from onnx_symmem.shapes.table import Assumption, Dims, GraphShapes, ModelShapes, Relation, UnknownDim
@@ -30,6 +30,11 @@ __all__ = ["Run", "infer_shapes"]
 def infer_shapes(view: ModelView, domain: Domain | None = None) -> ModelShapes:
     """Infer all shapes; `domain` says what the caller knows of the input dims (by default: at least 1)."""
     run = Run(view, domain or Domain())
+    run.main.infer()
+    if run.has_learnt():
+        # What late nodes need may decide what early shape arithmetic left open.
+        run = run.again()
+        run.main.infer()
     return run.result()
 
 
@@ -60,7 +65,21 @@ class Run:
                 value.index,
                 self.main.declared_state(value.index) if known is None else State(known, value.elem_type),
             )
-        self.main.infer()
+
+    def has_learnt(self) -> bool:
+        """Whether nodes narrowed the domain, and something is left open that this might decide."""
+        return bool(self.unknowns or self.assumptions) and self.facts.has_grown()
+
+    def again(self) -> Run:
+        """A new run that starts with what this one learnt of the input dims."""
+        domain, limits = self.facts.about_inputs()
+        run = Run(self.view, domain)
+        run.facts.limits.extend(limits)
+        eliminated = domain.equalities.keys()
+        for key, assumption in self.assumptions.items():
+            if assumption.kind == "equal" and (key[0].symbols() | key[1].symbols()) & eliminated:
+                run.assumptions[key] = assumption
+        return run
 
     # -- notes -------------------------------------------------------------------------------------
     def note(self, left: Expr, right: Expr, node: str, reason: str, kind: str = "equal") -> None:
@@ -162,7 +181,7 @@ class Run:
         kept = tuple(u for u in self.unknowns if not u.symbol or u.symbol in used)
         return ModelShapes(
             self.view, domain, graph, kept, tuple(self.relations.values()), tuple(self.assumptions.values()),
-            tuple(self.facts.limits), tuple(self.declared.symbols),
+            strongest(self.facts.limits), tuple(self.declared.symbols),
         )  # fmt: skip
 
     def _freeze(self, scope: Scope, settle: Callable[[Dims | None], Dims | None]) -> GraphShapes:

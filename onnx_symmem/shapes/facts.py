@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import lcm
 
 from onnx_symmem.errors import DomainError
+from onnx_symmem.expr.atom import SYMBOL
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.expression import Expr
+from onnx_symmem.shapes.forms import as_ceilings, with_divisors
 from onnx_symmem.shapes.growth import is_grown
 from onnx_symmem.shapes.solve import divisor_of, elimination, symbol_bound, without_common_factor
 from onnx_symmem.shapes.table import Limit
 
-__all__ = ["Facts"]
+__all__ = ["Facts", "strongest"]
 
 TREATABLE = (28, 4)  # (terms, depth) of an expression up to which questions about it are worth their time
 
@@ -31,7 +34,13 @@ class Facts:
         self._pending: dict[str, SymbolRange] = {}
         self._simplified: dict[Expr, Expr] = {}
         self._bounds: dict[Expr, tuple[int | None, int | None]] = {}
+        self._given = domain
+        self._divisors = _divisors_of(domain)
         self.limits: list[Limit] = []
+
+    def has_grown(self) -> bool:
+        """Whether anything about the caller's symbols was learnt."""
+        return self.about_inputs()[0] != self._given
 
     @property
     def domain(self) -> Domain:
@@ -57,6 +66,7 @@ class Facts:
         self._forget()
 
     def _forget(self) -> None:
+        self._divisors = _divisors_of(self._domain)
         self._simplified.clear()
         self._bounds.clear()
 
@@ -69,9 +79,19 @@ class Facts:
         if found is None:
             if is_grown(expr, *TREATABLE):
                 return expr
-            found = self._for(expr).simplify(expr)
+            found = self._form(self._for(expr).simplify(expr))
             self._simplified[expr] = self._simplified[found] = found
         return found
+
+    def _form(self, expr: Expr) -> Expr:
+        """The one form of an expression that could be written in several."""
+        if all(atom.kind == SYMBOL for mono, _ in expr.terms for atom, _ in mono):
+            return expr
+        if self._divisors:
+            divisors = {n: d for n, d in self._divisors.items() if n in expr.symbols()}
+            if divisors:
+                expr = with_divisors(expr, divisors)
+        return as_ceilings(expr)
 
     def bounds(self, expr: Expr) -> tuple[int | None, int | None]:
         """An interval that holds all values, None where unbounded."""
@@ -136,17 +156,17 @@ class Facts:
     def _narrow(self, name: str, to: SymbolRange) -> None:
         self._domain = self.domain.with_ranges({name: to})
 
-    def require_equal(self, left: Expr, right: Expr, node: str, reason: str) -> None:
-        """left == right in every run: solve for a symbol or a divisor where that is possible."""
+    def require_equal(self, left: Expr, right: Expr, node: str, reason: str) -> bool:
+        """left == right in every run; whether that came to limits of single symbols, which are then noted."""
         zero = without_common_factor(self.simplify(left - right), lambda e: self.at_least(e, 1))
         if zero.is_const:
-            return
+            return False
         for a, b in ((left, right), (right, left)):
             atom = b.as_atom()
             if atom is not None and atom.kind == "min" and a in atom.args:
                 for other in atom.args:
                     self.require_nonneg(other - a, node, reason)
-                return
+                return True
         solved = elimination(zero, self._fresh, self._inputs, lambda e: self.at_least(e, 1))
         multiple = divisor_of(zero) if solved is None else None
         try:
@@ -161,5 +181,37 @@ class Facts:
                 self._domain = self.domain.with_equal(zero, 0)
         except DomainError:
             self.limits.append(Limit(-zero, node, f"{reason} (never met in the given domain)"))
-            return
         self._forget()
+        return multiple is not None
+
+    def about_inputs(self) -> tuple[Domain, list[Limit]]:
+        """The domain and the limits without what concerns fresh symbols."""
+        fresh = frozenset(self._fresh)
+        domain = self.domain
+        kept = Domain(
+            {name: r for name, r in domain.ranges.items() if name not in fresh},
+            {n: e for n, e in domain.equalities.items() if n not in fresh and not e.symbols() & fresh},
+            tuple(i for i in domain.inequalities if not i.symbols() & fresh),
+        )
+        return kept, [limit for limit in self.limits if not limit.expr.symbols() & fresh]
+
+
+def _divisors_of(domain: Domain) -> dict[str, int]:
+    """Symbols that are known to be multiples of more than 1."""
+    return {
+        name: r.divisor
+        for name, r in domain.ranges.items()
+        if r.divisor > 1 and name not in domain.equalities
+    }
+
+
+def strongest(limits: Sequence[Limit]) -> tuple[Limit, ...]:
+    """Limits without those of a single symbol that a later one of the same kind implies."""
+    kept: dict[object, Limit] = {}
+    for limit in limits:
+        if not limit.symbol:
+            kept[limit.expr] = limit
+            continue
+        kind = "divisor" if limit.divisor != 1 else "hi" if limit.lo is None else "lo"
+        kept[limit.symbol, kind] = limit
+    return tuple(kept.values())

@@ -356,10 +356,12 @@ class Scope:
         facts = self.run.facts
         a, b = facts.simplify(left), facts.simplify(right)
         if a != b:
-            self.assume(context, left, right, reason)
+            limited = False
             if self.certain(context.node) and not is_grown(a - b, *SOLVABLE):
-                facts.require_equal(a, b, context.label, reason)
-                a, b = facts.simplify(a), facts.simplify(b)
+                limited = facts.require_equal(a, b, context.label, reason)
+            if not limited:
+                self.assume(context, left, right, reason)
+            a, b = facts.simplify(a), facts.simplify(b)
         return min(a, b, key=_simplicity)
 
     def require_nonneg(self, context: NodeContext, expr: Expr, reason: str) -> None:

@@ -94,7 +94,7 @@ def _from_front(ctx: NodeContext, bound: Expr, dim: Expr) -> Expr:
 
 
 def _clamp(ctx: NodeContext, bound: Expr, lo: Expr | int, hi: Expr) -> Expr:
-    return ctx.simplify(minimum(maximum(bound, lo), hi))
+    return ctx.simplify(minimum(ctx.simplify(maximum(bound, lo)), hi))
 
 
 def _size(ctx: NodeContext, dim: Expr, start: Expr | None, end: Expr | None, step: Expr | None) -> DimLike:

@@ -1,0 +1,109 @@
+"""One form for a size that can be written in several, so that equal dims also look equal.
+
+ONNX Runtime takes two dims for equal only where their texts are, and so do readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onnx_symmem.expr.atom import FLOORDIV, SYMBOL, Atom, Monomial
+from onnx_symmem.expr.expression import Expr
+
+__all__ = ["as_ceilings", "with_divisors"]
+
+
+def as_ceilings(expr: Expr) -> Expr:
+    """Floor divisions that stand for rounding up, written as such.
+
+    (a*x + r)//d = x - ((d-a)*x - r + d - 1)//d: of the two the one with the smaller coefficient is kept, so
+    7*x - 7*((6*x)//7), what Mod leads to, becomes 7*((x + 6)//7). And n - n//2 becomes (n + 1)//2 wherever
+    that shortens the expression.
+    """
+    atoms = expr.atoms()
+    if all(atom.kind != FLOORDIV for atom in atoms):
+        return expr
+    if any(_flips(atom) for atom in atoms):
+        expr = expr.map_atoms(lambda atom: _flipped(atom) if _flips(atom) else Expr.of(atom))
+    for atom in sorted(expr.atoms(), key=lambda a: a.key):
+        if atom.kind == FLOORDIV and atom.args[1] == 2:
+            changed = _replaced(expr, atom, atom.args[0] - (atom.args[0] + 1) // 2)
+            if len(changed.terms) < len(expr.terms):
+                expr = changed
+    return expr
+
+
+def _replaced(expr: Expr, atom: Atom, value: Expr) -> Expr:
+    return expr.map_atoms(lambda a: value if a == atom else Expr.of(a))
+
+
+def _flips(atom: Atom) -> bool:
+    divisor = atom.args[1].as_int() if atom.kind == FLOORDIV else None
+    if divisor is None:
+        return False
+    terms = [(mono, c) for mono, c in atom.args[0].terms if mono]
+    return len(terms) == 1 and 2 * terms[0][1] > divisor > terms[0][1]
+
+
+def _flipped(atom: Atom) -> Expr:
+    divisor = atom.args[1].as_int() or 1
+    ((mono, c),) = [(mono, c) for mono, c in atom.args[0].terms if mono]
+    whole = Expr({mono: 1})
+    rest = atom.args[0].constant_term()
+    return whole - (whole * (divisor - c) - rest + divisor - 1) // divisor
+
+
+def with_divisors(expr: Expr, divisors: Mapping[str, int]) -> Expr:
+    """The form of an expression whose symbols s are multiples of given d: 2*(s//8), (s + 3)//4 -> s//4.
+
+    With s = d*t every size is an expression of t in one form. Written back, the integer factors of a term
+    are dealt out to its symbols in turn: 4*t*u, for d = 8 both, is (s//4)*(v//4).
+    """
+    parts = {name: Expr.symbol(name) * d for name, d in divisors.items()}
+    return _written_back(expr.substitute(parts), divisors)
+
+
+def _written_back(scaled: Expr, divisors: Mapping[str, int]) -> Expr:
+    total = Expr.const(0)
+    for mono, c in scaled.terms:
+        total = total + _term(mono, c, divisors)
+    return total
+
+
+def _term(mono: Monomial, c: int, divisors: Mapping[str, int]) -> Expr:
+    powers = [(atom, power) for atom, power in mono if atom.kind == SYMBOL and atom.name in divisors]
+    left, sign = abs(c), 1 if c > 0 else -1
+    below = [divisors[atom.name] for atom, _ in powers]  # what is still divided by
+    for prime in _primes(below):
+        moved = True
+        while moved:
+            moved = False
+            for k, (_, power) in enumerate(powers):
+                if below[k] % prime == 0 and left % prime**power == 0:
+                    below[k] //= prime
+                    left //= prime**power
+                    moved = True
+    result = Expr.const(sign * left)
+    for (atom, power), divisor in zip(powers, below, strict=True):
+        result = result * (Expr.of(atom) // divisor) ** power
+    for atom, power in mono:
+        if atom.kind != SYMBOL:
+            back = {n: Expr.symbol(n) // d for n, d in divisors.items()}
+            result = result * Expr.of(atom).substitute(back) ** power
+        elif atom.name not in divisors:
+            result = result * Expr.of(atom) ** power
+    return result
+
+
+def _primes(numbers: list[int]) -> list[int]:
+    found: list[int] = []
+    for number in numbers:
+        factor = 2
+        while factor * factor <= number:
+            while number % factor == 0:
+                found.append(factor)
+                number //= factor
+            factor += 1
+        if number > 1:
+            found.append(number)
+    return sorted(set(found))
