@@ -31,6 +31,7 @@ from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
 from onnx_symmem.order.bound import lower_bound
 from onnx_symmem.order.candidates import SearchLimits
+from onnx_symmem.order.check import check_choice
 from onnx_symmem.order.planner import plan_order
 from onnx_symmem.order.selection import OrderChoice
 from onnx_symmem.order.steering import steering_shapes
@@ -193,6 +194,8 @@ def optimize_model(
             least = lower_bound(prepared["priority"], sizes, shapes.domain, orders, samples)
             bound = peak_of(least, shapes.domain)
             optimal = plan_le(choice.after.members, bound.members, shapes.domain).proved
+        with clock.stage("check", "checking the plan"):
+            check_choice(choice, sizes, shapes.domain, samples)
         with clock.stage("write", "writing"):
             proto = reorder_nodes(write_dims(base.proto, shapes), choice.chosen.file, choice.chosen.rule)
             staged = None

@@ -49,8 +49,8 @@ def test_one_wide_tensor_at_a_time_is_proved_and_checked():
     for shape in ({"batch": 1, "seq": 1}, {"batch": 3, "seq": 50}, {"batch": 64, "seq": 2}):
         size = 4 * shape["batch"] * shape["seq"]
         assert choice.before.at(shape) >= 25 * size
-        # The widest runs first, beside no sum or its own, and nothing can beat that.
-        assert choice.after.at(shape) == 9 * size + 4
+        # The widest runs beside its own sum only, the next wide one beside one more.
+        assert choice.after.at(shape) == max(9 * size + 4, 8 * size + 12)
     assert all(len(t.peaks) == 2 for t in choice.tried)
 
 
