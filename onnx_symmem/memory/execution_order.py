@@ -123,15 +123,18 @@ def file_for_default(view: GraphView, order: Sequence[int]) -> tuple[int, ...] |
 
 
 def _full_from(view: GraphView, order: Sequence[int], place: Sequence[int]) -> list[int]:
-    """Per node: the place from which on everything that runs before it is one of its ancestors."""
-    ancestors = [0] * len(order)  # bit sets of places
+    """Per node: the place from which on everything that runs before it is one of its ancestors.
+
+    Going back from a node over ancestors only, the next one is an ancestor too if one of its successors runs
+    no later than the node. So the search ends at the last place before it whose successors all run later.
+    """
     found = [0] * len(order)
+    outlasting: list[tuple[int, int]] = []  # (place, place of the first successor), places ascending
     for at, node in enumerate(order):
-        bits = 0
-        for p in view.predecessors[node]:
-            bits |= ancestors[p] | 1 << place[p]
-        ancestors[node] = bits
-        found[node] = (~bits & ((1 << at) - 1)).bit_length()
+        while outlasting and outlasting[-1][1] <= at:
+            outlasting.pop()
+        found[node] = outlasting[-1][0] + 1 if outlasting else 0
+        outlasting.append((at, min((place[s] for s in view.successors[node]), default=len(order))))
     return found
 
 
