@@ -26,13 +26,17 @@ from onnx_symmem.shapes.values import INTEGER_TYPES, Item, PartialValue
 
 __all__ = ["Run", "infer_shapes"]
 
+MAX_PASSES = 4
+
 
 def infer_shapes(view: ModelView, domain: Domain | None = None) -> ModelShapes:
     """Infer all shapes; `domain` says what the caller knows of the input dims (by default: at least 1)."""
     run = Run(view, domain or Domain())
     run.main.infer()
-    if run.has_learnt():
+    for _ in range(MAX_PASSES - 1):
         # What late nodes need may decide what early shape arithmetic left open.
+        if not run.has_learnt():
+            break
         run = run.again()
         run.main.infer()
     return run.result()

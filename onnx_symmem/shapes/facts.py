@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import lcm
 
 from onnx_symmem.errors import DomainError
 from onnx_symmem.expr.atom import SYMBOL
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.expression import Expr
-from onnx_symmem.shapes.forms import as_ceilings, with_divisors
+from onnx_symmem.shapes.forms import as_ceilings, as_extremum, with_divisors
 from onnx_symmem.shapes.growth import is_grown
 from onnx_symmem.shapes.solve import divisor_of, elimination, symbol_bound, without_common_factor
 from onnx_symmem.shapes.table import Limit
@@ -91,7 +90,7 @@ class Facts:
             divisors = {n: d for n, d in self._divisors.items() if n in expr.symbols()}
             if divisors:
                 expr = with_divisors(expr, divisors)
-        return as_ceilings(expr)
+        return as_extremum(as_ceilings(expr))
 
     def bounds(self, expr: Expr) -> tuple[int | None, int | None]:
         """An interval that holds all values, None where unbounded."""
@@ -168,14 +167,13 @@ class Facts:
                     self.require_nonneg(other - a, node, reason)
                 return True
         solved = elimination(zero, self._fresh, self._inputs, lambda e: self.at_least(e, 1))
-        multiple = divisor_of(zero) if solved is None else None
+        multiple = self._multiple(zero) if solved is None else None
         try:
             if solved is not None:
                 self._domain = self.domain.with_equality(*solved)
             elif multiple is not None:
                 name, divisor = multiple
-                known = self.domain.range_of(name)
-                self._narrow(name, replace(known, divisor=lcm(divisor, known.divisor)))
+                self._narrow(name, replace(self.domain.range_of(name), divisor=divisor))
                 self.limits.append(Limit(zero, node, reason, name, divisor=divisor))
             else:
                 self._domain = self.domain.with_equal(zero, 0)
@@ -183,6 +181,12 @@ class Facts:
             self.limits.append(Limit(-zero, node, f"{reason} (never met in the given domain)"))
         self._forget()
         return multiple is not None
+
+    def _multiple(self, zero: Expr) -> tuple[str, int] | None:
+        """(symbol, d) where zero == 0 makes the symbol a multiple of d, given the divisor known before."""
+        parts = {n: Expr.symbol(n) * d for n, d in self._divisors.items() if n in zero.symbols()}
+        found = divisor_of(zero.substitute(parts))
+        return None if found is None else (found[0], found[1] * self._divisors.get(found[0], 1))
 
     def about_inputs(self) -> tuple[Domain, list[Limit]]:
         """The domain and the limits without what concerns fresh symbols."""

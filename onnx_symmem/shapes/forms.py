@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onnx_symmem.expr.atom import FLOORDIV, SYMBOL, Atom, Monomial
-from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SYMBOL, Atom, Monomial
+from onnx_symmem.expr.expression import Expr, maximum, minimum
 
-__all__ = ["as_ceilings", "with_divisors"]
+__all__ = ["as_ceilings", "as_extremum", "with_divisors"]
 
 
 def as_ceilings(expr: Expr) -> Expr:
@@ -25,12 +25,37 @@ def as_ceilings(expr: Expr) -> Expr:
         return expr
     if any(_flips(atom) for atom in atoms):
         expr = expr.map_atoms(lambda atom: _flipped(atom) if _flips(atom) else Expr.of(atom))
-    for atom in sorted(expr.atoms(), key=lambda a: a.key):
+    for atom in _in_order(expr):
         if atom.kind == FLOORDIV and atom.args[1] == 2:
             changed = _replaced(expr, atom, atom.args[0] - (atom.args[0] + 1) // 2)
             if len(changed.terms) < len(expr.terms):
                 expr = changed
     return expr
+
+
+def as_extremum(expr: Expr) -> Expr:
+    """x - max(0, x - n) as min(x, n), and the like: a sum goes into its extremum where that is shorter."""
+    for atom in _in_order(expr):
+        if atom.kind not in (MAX, MIN):
+            continue
+        rest = expr - Expr.of(atom)
+        if len(rest.terms) < len(expr.terms):
+            operands = [rest + operand for operand in atom.args]
+            pick = maximum if atom.kind == MAX else minimum
+        else:
+            rest = expr + Expr.of(atom)
+            if len(rest.terms) >= len(expr.terms):
+                continue
+            operands = [rest - operand for operand in atom.args]
+            pick = minimum if atom.kind == MAX else maximum
+        before = len(rest.terms) + sum(len(a.terms) for a in atom.args)
+        if rest.terms and sum(len(o.terms) for o in operands) < before:
+            return pick(*operands)
+    return expr
+
+
+def _in_order(expr: Expr) -> list[Atom]:
+    return sorted(expr.atoms(), key=lambda a: a.key)
 
 
 def _replaced(expr: Expr, atom: Atom, value: Expr) -> Expr:

@@ -129,13 +129,14 @@ def real_mul(facts: Facts, elem: int, a: Item, b: Item) -> Item:
 
 
 def real_div(facts: Facts, elem: int, a: Item, b: Item) -> Item:
-    """a / b for a constant b."""
+    """a / b for a constant b that is an integer or a power of two."""
     pair = _exact_pair(a, b)
     if pair is None:
         return None
     x, y = pair
     divisor = y.num.as_int()
-    if not divisor:
+    # By p / 2**k, the multiple of p nearest below is not what floor finds: integers and powers of two only.
+    if not divisor or (y.den > 1 and not _is_power_of_two(abs(divisor))):
         return None
     num, den = x.num * y.den, x.den * abs(divisor)
     num = -num if divisor < 0 else num

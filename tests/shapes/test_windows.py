@@ -1,0 +1,133 @@
+"""Convolution, pooling and resizing: sizes and the limits they set."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from onnx_symmem.expr.domain import Domain, SymbolRange
+from tests.shapes.building import FLOAT, assert_right, graph, infer, model, node, texts, value
+
+LINE = value("x", FLOAT, ["n", 1, "w"])
+
+
+def kernel(size: int) -> np.ndarray:
+    return np.ones((1, 1, size), np.float32)
+
+
+def test_a_chain_of_strided_convolutions_is_one_floor_division() -> None:
+    nodes = [
+        node("Conv", "x k10", "t", strides=[5]),
+        node("Conv", "t k3", "u", strides=[2]),
+        node("Conv", "u k3", "v", strides=[2]),
+        node("Conv", "v k2", "y", strides=[2]),
+    ]
+    of = graph(nodes, [LINE], "y", k10=kernel(10), k3=kernel(3), k2=kernel(2))
+    shapes = assert_right(model(of), *({"n": 1, "w": w} for w in (60, 61, 400, 401, 2999)))
+    assert texts(shapes, "y") == ["n", "1", "(w + 20)//40 - 1"]
+    assert [limit.text for limit in shapes.limits] == ["w >= 60"]
+    assert not shapes.domain.contains({"n": 1, "w": 59})
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize(
+    ("size", "stride", "pads"), [(3, 3, (1, 1)), (2, 3, (1, 0)), (3, 2, (0, 1)), (4, 3, (2, 2))]
+)
+def test_rounding_up_drops_a_window_that_starts_in_the_padding(
+    kind: str, size: int, stride: int, pads: tuple[int, int]
+) -> None:
+    one = node(kind, "x", "y", kernel_shape=[size], strides=[stride], pads=list(pads), ceil_mode=1)
+    of = graph([one], [LINE], "y")
+    assert_right(model(of, 22), *({"n": 1, "w": w} for w in range(4, 17)))
+
+
+def test_same_padding_rounds_up() -> None:
+    of = graph([node("MaxPool", "x", "y", kernel_shape=[3], strides=[2], auto_pad="SAME_UPPER")], [LINE], "y")
+    assert texts(infer(of), "y") == ["n", "1", "(w + 1)//2"]
+
+
+def test_a_pool_inside_a_branch_sets_no_limit() -> None:
+    def pooled(name: str, size: int) -> onnx.GraphProto:
+        one = node("MaxPool", "x", f"{name}_y", kernel_shape=[size], strides=[3])
+        return helper.make_graph([one], name, [], [onnx.ValueInfoProto(name=f"{name}_y")])
+
+    of = graph(
+        [node("If", "flag", "y", then_branch=pooled("then", 4), else_branch=pooled("else", 2))],
+        [LINE, value("flag", onnx.TensorProto.BOOL, [])],
+        "y",
+    )
+    shapes = infer(of)
+    assert not shapes.limits
+    inner = shapes.graph.subgraphs[0, "then_branch"].of("then_y")
+    assert inner is not None
+    # ONNX Runtime rounds (w - 4) / 3 towards zero.
+    assert [inner[2].evaluate({"n": 1, "w": w}) for w in (1, 2, 3, 4, 7)] == [0, 1, 1, 1, 2]
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.25, 2.0, 3.0, 0.3, 0.7, 1.7, 2.94])
+def test_resize_multiplies_in_float32(scale: float) -> None:
+    of = graph([node("Resize", "x - scales", "y", mode="nearest")], [LINE], "y", scales=[1.0, 1.0, scale])
+    assert_right(model(of), *({"n": 1, "w": w} for w in (4, 10, 11, 20, 29, 30, 70, 90, 1001)))
+
+
+def test_resize_keeps_the_ratio_that_its_policy_says() -> None:
+    image = value("x", FLOAT, [1, 1, "h", "w"])
+    for policy in ("not_larger", "not_smaller"):
+        one = node("Resize", "x - - sizes", "y", mode="nearest", axes=[2, 3], keep_aspect_ratio_policy=policy)
+        of = graph([one], [image], "y", sizes=[7, 8])
+        assert_right(model(of), {"h": 3, "w": 4}, {"h": 8, "w": 4}, {"h": 5, "w": 11}, {"h": 6, "w": 6})
+
+
+def test_channels_fix_a_symbolic_channel_count() -> None:
+    of = graph(
+        [node("Conv", "x w", "y")],
+        [value("x", FLOAT, ["n", "c", "w"])],
+        "y",
+        w=np.ones((2, 3, 1), np.float32),
+    )
+    shapes = infer(of)
+    assert texts(shapes, "x") == ["n", "3", "w"]
+    assert shapes.domain.equalities["c"] == 3
+    assert [a.text for a in shapes.assumptions] == ["c == 3"]
+
+
+def test_halves_and_doubles_demand_an_even_size() -> None:
+    nodes = [
+        node("MaxPool", "x", "t", kernel_shape=[2], strides=[2]),
+        node("Resize", "t - scales", "u", mode="nearest"),
+        node("Concat", "u x", "y", axis=1),
+    ]
+    of = graph(nodes, [LINE], "y", scales=[1.0, 1.0, 2.0])
+    shapes = assert_right(model(of), {"n": 1, "w": 2}, {"n": 2, "w": 10})
+    assert texts(shapes, "y") == ["n", "2", "w"]
+    assert [limit.text for limit in shapes.limits if limit.divisor > 1] == ["w % 2 == 0"]
+    assert not shapes.assumptions
+
+
+def test_levels_of_a_unet_look_the_same_on_both_ways() -> None:
+    nodes = [
+        node("AveragePool", "x", "h", kernel_shape=[2], strides=[2]),
+        node("AveragePool", "h", "q", kernel_shape=[2], strides=[2]),
+        node("Resize", "q - scales", "h2", mode="nearest"),
+        node("Concat", "h2 h", "hh", axis=1),
+        node("Resize", "hh - scales", "x2", mode="nearest"),
+        node("Concat", "x2 x", "y", axis=1),
+    ]
+    shapes = infer(graph(nodes, [LINE], "y", scales=[1.0, 1.0, 2.0]))
+    assert texts(shapes, "h") == texts(shapes, "h2") == ["n", "1", "w//2"]
+    assert texts(shapes, "y") == ["n", "3", "w"]
+    assert shapes.domain.range_of("w") == SymbolRange(4, None, 4)
+
+
+def test_a_limit_that_the_caller_guarantees_is_not_repeated() -> None:
+    of = graph([node("Conv", "x w", "y")], [LINE], "y", w=kernel(5))
+    assert not infer(of, domain=Domain({"w": SymbolRange(8)})).limits
+    assert [limit.text for limit in infer(of).limits] == ["w >= 5"]
+
+
+def test_a_domain_without_legal_shapes_is_said_to_be_so() -> None:
+    of = graph([node("Conv", "x w", "y")], [LINE], "y", w=kernel(50))
+    (limit,) = infer(of, domain=Domain({"w": SymbolRange(1, 8)})).limits
+    assert "never met" in limit.reason
