@@ -107,7 +107,7 @@ class ModelResult:
     order: str = ""
     moved: int = 0
     in_place: tuple[int, int] = (0, 0)
-    peaks: tuple[tuple[Mapping[str, int], int, int, int], ...] = ()
+    peaks: tuple[tuple[Mapping[str, int], int | None, int | None, int | None], ...] = ()
     unknown_dims: int = 0
     verified: tuple[Mapping[str, int], ...] = ()
     shapes: tuple[ShapeResult, ...] = ()

@@ -14,7 +14,6 @@ START, END = "<!-- results -->", "<!-- /results -->"
 
 _MIB = 1 << 20
 _SIZES = 4
-_NO_LIMIT = 1 << 40  # stands for sizes that depend on data and have no known limit
 _README = (
     "MiB at the largest of {shapes} shapes per model, second run of the same shape; `in use` is the most "
     "that was taken from the arena, `held` what it has of the system, `peak` the most that activations and "
@@ -187,7 +186,8 @@ def _plans(report: Report) -> list[str]:
 
 def _bounds(report: Report) -> list[str]:
     bounded = [
-        (m, [p for p in m.peaks if p[3] and max(p[0].values(), default=0) < _NO_LIMIT]) for m in report.models
+        (m, [(p[0], p[1], p[2], p[3]) for p in m.peaks if p[1] is not None and p[2] is not None and p[3]])
+        for m in report.models
     ]
     worst = [(m, max(peaks, key=lambda p: p[2] / p[3])) for m, peaks in bounded if peaks]
     rows = [

@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-from onnx_symmem.cli.options import at_option, ep_option, input_option, json_option, model_argument
+from onnx_symmem.cli.options import (
+    at_option,
+    ep_option,
+    input_option,
+    json_option,
+    model_argument,
+    ort_level_option,
+)
 from onnx_symmem.cli.output import answer
 from onnx_symmem.cli.progress import progress
 
@@ -25,11 +32,7 @@ __all__ = ["command"]
     "--tolerance", type=click.FloatRange(0.0), default=1e-3, show_default=True,
     help="Largest difference that counts as rounding, relative to the largest number of an output.",
 )  # fmt: skip
-@click.option(
-    "--ort-level", type=click.Choice(["none", "basic", "extended"]), default=None,
-    help="Graph optimisations under which BEFORE runs when outputs are compared. Default: those under which "
-    "they agree best.",
-)  # fmt: skip
+@ort_level_option
 @json_option
 @click.pass_context
 def command(
@@ -40,18 +43,18 @@ def command(
     ep: str,
     inputs: dict[str, str],
     tolerance: float,
-    ort_level: str | None,
+    ort_level: str,
     as_json: bool,
 ) -> Any:
     """Measure two models and compare their outputs.
 
-    BEFORE runs as ONNX Runtime is shipped and in a session that keeps the plan, AFTER in the latter, all on
-    the same generated inputs. Ends with code 1 where outputs differ by more than rounding.
+    BEFORE runs as ONNX Runtime is shipped, then with ONNX Runtime's graph and order in a session that keeps
+    the plan, AFTER in such a session, all on the same generated inputs. Ends with code 1 where outputs differ
+    by more than rounding.
     """
     from onnx_symmem.report.text.measurements import show_comparison
     from onnx_symmem.report.trial import compare_models
 
-    levels = ("extended", "basic", "none") if ort_level is None else (ort_level,)
     with progress(verbose=ctx.obj.verbose) as tell:
         found = compare_models(
             before,
@@ -60,7 +63,7 @@ def command(
             provider=ep,
             overrides=inputs,
             tolerance=tolerance,
-            levels=levels,
+            level=ort_level,
             tell=tell.stage,
         )
     answer(found, as_json, lambda console: show_comparison(console, found))

@@ -221,7 +221,7 @@ def ort_level_option(command: _Decorated) -> _Decorated:
         type=click.Choice(["none", "basic", "extended"]),
         default="extended",
         show_default=True,
-        help="Graph optimisations of ONNX Runtime to apply before planning.",
+        help="Graph optimisations of ONNX Runtime that the model is to be run with.",
     )(command)
 
 

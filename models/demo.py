@@ -25,7 +25,6 @@ from onnx_symmem.errors import SymmemError
 from onnx_symmem.report.text.layout import (
     BAD,
     GOOD,
-    Unit,
     facts,
     formulas,
     heading,
@@ -33,8 +32,8 @@ from onnx_symmem.report.text.layout import (
     percent,
     quiet,
     shape_text,
-    sized_table,
 )
+from onnx_symmem.report.text.measurements import SESSION_COLUMNS, SessionRow, sessions_table, sessions_unit
 from onnx_symmem.run.baseline import baseline_settings
 from onnx_symmem.run.measure import Measurement, measure
 from onnx_symmem.run.session import shipped
@@ -201,35 +200,20 @@ def _measure(
 
 
 def _table(console: Console, trials: Sequence[Trial]) -> None:
-    figures = [m.runs[-1] for t in trials for m in (t.shipped, t.before, t.after)]
-    unit = Unit.of(n for f in figures for n in (f.in_use_peak, f.held))
+    groups = [
+        (
+            shape_text(trial.shape),
+            [
+                SessionRow("as shipped", None, trial.shipped.runs[-1]),
+                SessionRow("its graph and order", trial.predicted_before, trial.before.runs[-1]),
+                SessionRow("planned", trial.predicted_after, trial.after.runs[-1]),
+            ],
+        )
+        for trial in trials
+    ]
+    unit = sessions_unit(row for _, rows in groups for row in rows)
     indented(console, quiet(f"{unit.name}; second run in each session"))
-    table = sized_table(
-        ("", "short"),
-        ("predicted", "number"),
-        ("measured", "number"),
-        ("in use", "number"),
-        ("held", "number"),
-    )
-    for number, trial in enumerate(trials):
-        if number:
-            table.add_section()
-        table.add_row(Text(shape_text(trial.shape), style="bold"))
-        for name, m, predicted in (
-            ("as shipped", trial.shipped, None),
-            ("its graph and order", trial.before, trial.predicted_before),
-            ("planned", trial.after, trial.predicted_after),
-        ):
-            run = m.runs[-1]
-            style = "" if predicted is None else GOOD if predicted == run.requested_peak else BAD
-            table.add_row(
-                f"  {name}",
-                Text(unit.show(predicted), style=style),
-                Text(unit.show(run.requested_peak), style=style),
-                unit.show(run.in_use_peak),
-                unit.show(run.held),
-            )
-    indented(console, table)
+    indented(console, sessions_table(unit, groups))
 
 
 def _legend(console: Console, planned: Path, level: str) -> None:
@@ -241,8 +225,7 @@ def _legend(console: Console, planned: Path, level: str) -> None:
             ("its graph and order", f"level {level}, with the memory settings of a planned session"),
             ("planned", f"{planned.name} in onnx_symmem.create_session"),
             ("predicted", "the formulas above, at this shape"),
-            ("measured", "the most that activations and outputs took at any node"),
-            ("in use, held", "the whole arena: also repacked weights, scratch, slack"),
+            *SESSION_COLUMNS,
         ],
     )
 

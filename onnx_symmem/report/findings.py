@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.atom import MIN
+from onnx_symmem.expr.expression import Expr, minimum
 from onnx_symmem.memory.profile import MemoryProfile
 from onnx_symmem.report.results import (
     AssumptionFigures,
@@ -16,7 +17,9 @@ from onnx_symmem.report.results import (
 )
 from onnx_symmem.shapes.table import ModelShapes
 
-__all__ = ["full_shape", "left_out", "peak_values", "shape_findings"]
+__all__ = ["data_symbols", "full_shape", "left_out", "no_bytes", "peak_values", "settled", "shape_findings"]
+
+_LARGEST_DIM = (1 << 63) - 1
 
 
 def shape_findings(shapes: ModelShapes) -> ShapeFindings:
@@ -25,14 +28,21 @@ def shape_findings(shapes: ModelShapes) -> ShapeFindings:
     return ShapeFindings(
         tuple(SymbolFigures(name, r.lo, r.hi, r.divisor) for name, r in ranges),
         tuple(
-            UnknownDimFigures(
-                u.tensor, u.axis, u.op, u.node, u.reason, u.symbol, None if u.bound is None else str(u.bound)
-            )
+            UnknownDimFigures(u.tensor, u.axis, u.op, u.node, u.reason, u.symbol, _bound_text(u.bound))
             for u in shapes.unknowns
         ),
         tuple(AssumptionFigures(a.text, a.kind, a.node, a.reason) for a in shapes.assumptions),
         tuple(LimitFigures(limit.text, limit.node, limit.reason) for limit in shapes.limits),
     )
+
+
+def _bound_text(bound: Expr | None) -> str | None:
+    """A bound of a dim, without the numbers inside a minimum that no dim can exceed anyway."""
+    atom = None if bound is None else bound.as_atom()
+    if atom is not None and atom.kind == MIN:
+        numbers = [(arg, arg.as_int()) for arg in atom.args]
+        bound = minimum(*(arg for arg, number in numbers if number is None or number < _LARGEST_DIM))
+    return None if bound is None else str(bound)
 
 
 def left_out(profile: MemoryProfile) -> tuple[str, ...]:
@@ -46,15 +56,26 @@ def peak_values(
     label: str = "exact",
     reasons: Sequence[str] = (),
 ) -> PeakFigures:
-    """The figures of the maximum of `members` at full shapes."""
-    values = [(shape, max((m.evaluate(shape) for m in members), default=0)) for shape in at]
+    """The figures of the maximum of `members` at shapes, None where one lacks a symbol of theirs."""
+    symbols = frozenset().union(*(m.symbols() for m in members))
+    values = [
+        (shape, max((m.evaluate(shape) for m in members), default=0) if symbols <= shape.keys() else None)
+        for shape in at
+    ]
     return PeakFigures(tuple(map(str, members)) or ("0",), tuple(values), label, tuple(reasons))
 
 
-def full_shape(shapes: ModelShapes, at: Mapping[str, int], symbols: Sequence[str]) -> dict[str, int] | None:
-    """`at`, a size for every dim of the inputs, completed with the largest legal size of the other `symbols`.
+def data_symbols(shapes: ModelShapes, used: Collection[str]) -> list[str]:
+    """Those of the symbols `used` that no dim of an input gives, in the order in which they were made."""
+    unknown = [u.symbol for u in shapes.unknowns if u.symbol in used]
+    others = sorted(set(used) - set(unknown) - set(shapes.input_symbols) - shapes.domain.equalities.keys())
+    return list(dict.fromkeys((*unknown, *others)))
 
-    None where one of them has no upper limit: it depends on data, and nothing bounds it.
+
+def settled(shapes: ModelShapes, at: Mapping[str, int], symbols: Sequence[str]) -> dict[str, int]:
+    """`at`, a size for every dim of the inputs, with the largest legal size of those `symbols` that have one.
+
+    A symbol without an upper limit depends on data, and nothing bounds it; it is left out.
     """
     domain = shapes.domain
     for name in symbols:
@@ -68,8 +89,26 @@ def full_shape(shapes: ModelShapes, at: Mapping[str, int], symbols: Sequence[str
                 if given not in domain.equalities:
                     here = here.with_equality(given, size)
             high = here.bounds(Expr.symbol(name))[1]
-            if high is None:
-                return None
+            if high is None or high >= _LARGEST_DIM:
+                continue
             full[name] = high
         at = full
     return dict(at)
+
+
+def full_shape(shapes: ModelShapes, at: Mapping[str, int], symbols: Sequence[str]) -> dict[str, int] | None:
+    """The same, or None where one of the symbols has no upper limit."""
+    found = settled(shapes, at, symbols)
+    return found if all(name in found for name in symbols) else None
+
+
+def no_bytes(
+    wanted: int, given: int, symbols: Sequence[str], shapes: Sequence[Mapping[str, int]]
+) -> tuple[str, ...]:
+    """What to say where bytes are given at fewer shapes than wanted, for want of a size of `symbols`."""
+    if given >= wanted:
+        return ()
+    missing = [name for name in symbols if any(name not in shape for shape in shapes)]
+    what = "depends on data and has" if len(missing) == 1 else "depend on data and have"
+    where = f"no bytes at {wanted - given} of {wanted} shapes"
+    return (f"{where}: they grow with {', '.join(missing)}, which {what} no known limit",)

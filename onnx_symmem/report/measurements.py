@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from onnx_symmem.report.results import SCHEMA_VERSION
+from onnx_symmem.run.baseline import baseline_settings
 from onnx_symmem.run.measure import Measurement, RunFigures
 from onnx_symmem.run.session import SessionSettings, kept, shipped
 
@@ -17,15 +18,17 @@ __all__ = ["Comparison", "MeasuredRun", "OutputsCompared", "measured_run"]
 class MeasuredRun:
     """A model at one shape: what the plan predicts beside what was measured.
 
-    `settings` is kept (in `execution_order`, priority or default), shipped, or custom. The prediction is for
-    the first run. `predicted_peak` and `nodes_equal` are None where nothing is predicted, for the reason
-    `why_not`; `taken` are data-dependent dims that were read off the run.
+    `settings` is kept (in `execution_order`, priority or default), baseline (ONNX Runtime's own graph at the
+    level `optimization`, and its order, with the memory settings of kept), shipped, or custom. The prediction
+    is for the first run. `predicted_peak` and `nodes_equal` are None where nothing is predicted, for the
+    reason `why_not`; `taken` are data-dependent dims that were read off the run.
     """
 
     model: str
     shape: Mapping[str, int]
     provider: str
     settings: str
+    optimization: str
     execution_order: str
     predicted_peak: int | None
     label: str
@@ -56,6 +59,7 @@ class MeasuredRun:
             "shape": dict(self.shape),
             "provider": self.provider,
             "settings": self.settings,
+            "optimization": self.optimization,
             "execution_order": self.execution_order,
             "label": self.label,
             "predicted_peak": self.predicted_peak,
@@ -119,10 +123,15 @@ class OutputsCompared:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two models at one shape: the first as ONNX Runtime is shipped, then both in plan-keeping sessions."""
+    """Two models at one shape.
+
+    `shipped` is the first as ONNX Runtime is shipped; `before` the same as ONNX Runtime would run it at
+    `ort_level`, its graph in its order, in a session that keeps the plan; `after` the second in such a one.
+    """
 
     shape: Mapping[str, int]
     provider: str
+    ort_level: str
     shipped: MeasuredRun
     before: MeasuredRun
     after: MeasuredRun
@@ -140,6 +149,7 @@ class Comparison:
             "version": SCHEMA_VERSION,
             "shape": dict(self.shape),
             "provider": self.provider,
+            "ort_level": self.ort_level,
             "shipped": self.shipped.figures(),
             "before": self.before.figures(),
             "after": self.after.figures(),
@@ -155,6 +165,7 @@ def measured_run(m: Measurement) -> MeasuredRun:
         shape=m.shape,
         provider=m.provider,
         settings=_settings_name(m.settings),
+        optimization=m.settings.optimization,
         execution_order=m.settings.execution_order,
         predicted_peak=m.predicted_peak,
         label=prediction.label or "unknown",
@@ -190,6 +201,8 @@ def measured_run(m: Measurement) -> MeasuredRun:
 def _settings_name(settings: SessionSettings) -> str:
     if replace(settings, execution_order="priority") == kept(settings.provider):
         return "kept"
+    if settings == baseline_settings(settings.optimization, settings.provider):
+        return "baseline"
     return "shipped" if settings == shipped(settings.provider) else "custom"
 
 

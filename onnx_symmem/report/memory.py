@@ -19,7 +19,14 @@ from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import value_sizes
 from onnx_symmem.order.bound import lower_bound
 from onnx_symmem.order.steering import steering_shapes
-from onnx_symmem.report.findings import full_shape, left_out, peak_values, shape_findings
+from onnx_symmem.report.findings import (
+    data_symbols,
+    left_out,
+    no_bytes,
+    peak_values,
+    settled,
+    shape_findings,
+)
 from onnx_symmem.report.optimization import in_place_count
 from onnx_symmem.report.results import SCHEMA_VERSION, PeakFigures, ShapeFindings
 from onnx_symmem.rewrite.reorder import execution_order_of
@@ -161,15 +168,9 @@ def memory_report(
     top = peak(found, shapes.domain)
     bound = peak_of(lower_bound(prepared, sizes, shapes.domain, [found.plan.order]), shapes.domain).members
     proved = time.perf_counter()
-    symbols = _data_dependent(shapes, found)
-    full = [full_shape(shapes, shape, symbols) for shape in wanted or steering_shapes_of(shapes)]
-    legal = [shape for shape in full if shape is not None]
-    notices: list[str] = []
-    if len(legal) < len(full):
-        notices.append(
-            f"no bytes at {len(full) - len(legal)} of {len(full)} shapes: the size of {', '.join(symbols)} "
-            "depends on data and has no known limit"
-        )
+    symbols = data_symbols(shapes, _symbols(found))
+    full = [settled(shapes, shape, symbols) for shape in wanted or steering_shapes_of(shapes)]
+    legal = [shape for shape in full if all(name in shape for name in symbols)]
     label, reasons = found.label, left_out(found)
     return MemoryReport(
         model=model.label,
@@ -184,7 +185,7 @@ def memory_report(
         inputs=peak_values((found.inputs,), legal, label),
         weights=peak_values((found.weights,), legal, label),
         moments=tuple(_moment(found, shape, max(b.evaluate(shape) for b in bound)) for shape in legal),
-        notices=tuple(notices),
+        notices=no_bytes(len(full), len(legal), symbols, full),
         seconds={
             "shapes": inferred - start,
             "plan": planned - inferred,
@@ -200,13 +201,11 @@ def steering_shapes_of(shapes: ModelShapes) -> tuple[Mapping[str, int], ...]:
     return tuple({name: shape[name] for name in shapes.input_symbols} for shape in spread)
 
 
-def _data_dependent(shapes: ModelShapes, found: MemoryProfile) -> list[str]:
-    """Symbols of the profile that no dim of an input gives, in the order in which inference made them."""
+def _symbols(found: MemoryProfile) -> frozenset[str]:
+    """Every symbol of the profile."""
     atoms = {atom for monomial in found.in_use.basis for atom, _ in monomial}
-    used = {s for atom in atoms for s in atom.symbols()} | found.inputs.symbols() | found.weights.symbols()
-    unknown = [u.symbol for u in shapes.unknowns if u.symbol in used]
-    others = sorted(used - set(unknown) - set(shapes.input_symbols) - shapes.domain.equalities.keys())
-    return list(dict.fromkeys((*unknown, *others)))
+    inner = (atom.symbols() for atom in atoms)
+    return frozenset().union(*inner, found.inputs.symbols(), found.weights.symbols())
 
 
 def _members(found: MemoryProfile, top: Peak) -> tuple[PeakMember, ...]:

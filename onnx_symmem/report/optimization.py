@@ -6,7 +6,14 @@ from pathlib import Path
 
 from onnx_symmem.expr.decide import Kind, Tally
 from onnx_symmem.memory.profile import UNKNOWN, MemoryProfile
-from onnx_symmem.report.findings import left_out, peak_values, shape_findings
+from onnx_symmem.report.findings import (
+    data_symbols,
+    left_out,
+    no_bytes,
+    peak_values,
+    settled,
+    shape_findings,
+)
 from onnx_symmem.report.results import Candidate, Optimization, VerifiedShape
 from onnx_symmem.run.pipeline import OptimizedModel
 
@@ -16,20 +23,29 @@ __all__ = ["comparison_counts", "in_place_count", "optimization_figures"]
 def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimization:
     """The figures of one `optimize`."""
     shapes, choice = found.shapes, found.choice
-    chosen, samples = choice.chosen, found.samples
+    chosen = choice.chosen
+    members = (*choice.before.members, *choice.after.members, *found.bound.members)
+    symbols = data_symbols(shapes, frozenset().union(*(m.symbols() for m in members)))
+    samples = tuple(
+        settled(shapes, {name: shape[name] for name in shapes.input_symbols}, symbols)
+        for shape in found.samples
+    )
+    before = peak_values(choice.before.members, samples, found.before.label, left_out(found.before))
+    after = peak_values(choice.after.members, samples, chosen.profile.label, left_out(chosen.profile))
+    known = [a is not None and b is not None for (_, b), (_, a) in zip(before.at, after.at, strict=True)]
     return Optimization(
         model=found.source.label,
         out=None if out is None else str(out),
         files=tuple(map(str, found.files)),
         provider=found.provider,
         ort_level=found.ort_level,
-        notices=found.notices,
+        notices=(*found.notices, *no_bytes(len(samples), sum(known), symbols, samples)),
         nodes_original=len(found.source.proto.graph.node),
         nodes_planned=len(shapes.graph.view.nodes),
         findings=shape_findings(shapes),
         samples=samples,
-        before=peak_values(choice.before.members, samples, found.before.label, left_out(found.before)),
-        after=peak_values(choice.after.members, samples, chosen.profile.label, left_out(chosen.profile)),
+        before=before,
+        after=after,
         lower_bound=peak_values(found.bound.members, samples, "bound"),
         order_before=found.order_before,
         order_after=chosen.name,
@@ -39,7 +55,12 @@ def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimizatio
         never_worse=choice.never_worse,
         # What is not counted may depend on the order.
         optimal=found.optimal and chosen.profile.label != UNKNOWN,
-        candidates=tuple(Candidate(t.name, t.peaks, t.outcome) for t in choice.tried),
+        candidates=tuple(
+            Candidate(
+                t.name, tuple(p if k else None for p, k in zip(t.peaks, known, strict=False)), t.outcome
+            )
+            for t in choice.tried
+        ),
         comparisons=comparison_counts(choice.tally),
         verified=tuple(VerifiedShape(v.shape, v.outputs) for v in found.verified),
         seconds=found.seconds,

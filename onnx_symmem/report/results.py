@@ -44,11 +44,11 @@ class PeakFigures:
     """A peak in bytes, the maximum of `members` as functions of the symbols, and its values at sample shapes.
 
     `label` is exact, bound (the value is not less than the truth), or unknown; `reasons` say why it is
-    not exact.
+    not exact. A value is None where a size that the peak depends on has no upper limit.
     """
 
     members: tuple[str, ...]
-    at: tuple[tuple[Mapping[str, int], int], ...]
+    at: tuple[tuple[Mapping[str, int], int | None], ...]
     label: str = "exact"
     reasons: tuple[str, ...] = ()
 
@@ -71,11 +71,12 @@ class Candidate:
     """An order that was tried: its name, exact peaks at the sample shapes, and what became of it.
 
     `outcome` is chosen, refuted (larger than what would have run at some shape), undecided (not proved), or
-    passed over (its peaks at the sample shapes are not among the best).
+    passed over (its peaks at the sample shapes are not among the best). A peak is None where what would have
+    run has none.
     """
 
     name: str
-    peaks: tuple[int, ...]
+    peaks: tuple[int | None, ...]
     outcome: str
 
     def to_json(self) -> dict[str, Any]:

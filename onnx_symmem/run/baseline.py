@@ -8,22 +8,27 @@ have run is measured on the model itself, under `baseline_settings`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import onnx
 
+from onnx_symmem.expr.domain import Domain
 from onnx_symmem.graph.load import LoadedModel, load_model
-from onnx_symmem.graph.view import ModelView
+from onnx_symmem.graph.view import GraphView, ModelView
 from onnx_symmem.memory.execution_order import default_order
 from onnx_symmem.memory.plan import Plan, PlanOptions, prepare
 from onnx_symmem.run.at_load import keys_at_load
 from onnx_symmem.run.offline import optimize_offline
+from onnx_symmem.run.predict import Prediction, predict
+from onnx_symmem.run.profile import NodeEvent, RunProfile
 from onnx_symmem.run.session import SessionSettings, cuda_problem, kept
+from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import GraphShapes
 
-__all__ = ["baseline_graph", "baseline_plan", "baseline_settings", "file_order"]
+__all__ = ["baseline_graph", "baseline_plan", "baseline_settings", "file_order", "predict_baseline"]
 
 
 def baseline_graph(model: LoadedModel, level: str, provider: str, folder: Path) -> LoadedModel:
@@ -57,10 +62,17 @@ def _with_inputs_of(base: onnx.ModelProto, model: onnx.ModelProto) -> onnx.Model
 
 def baseline_plan(base: LoadedModel, shapes: GraphShapes, level: str, provider: str) -> Plan:
     """The plan that would have run: ONNX Runtime's order, with the dims it knows once `base` is loaded."""
-    view = shapes.view
-    prepared = prepare(view, keys_at_load(base, shapes), PlanOptions(provider), default_order)
-    # A model that was optimised offline is saved in the order in which it would have run.
-    return prepared.plan(default_order(view) if level == "none" else range(len(view.nodes)))
+    rule = default_order if level == "none" else _saved_order
+    prepared = prepare(shapes.view, keys_at_load(base, shapes), PlanOptions(provider), rule)
+    return prepared.plan(rule(shapes.view))
+
+
+def _saved_order(view: GraphView) -> tuple[int, ...]:
+    """A model that was optimised offline is saved in the order in which it would have run.
+
+    So are its subgraphs, which the default traversal of the saved graph need not give a second time.
+    """
+    return tuple(range(len(view.nodes)))
 
 
 def baseline_settings(level: str, provider: str = "cpu") -> SessionSettings:
@@ -69,6 +81,34 @@ def baseline_settings(level: str, provider: str = "cpu") -> SessionSettings:
     Graph and order are ONNX Runtime's own; only memory settings are those of a session that keeps a plan.
     """
     return replace(kept(provider), optimization=level, execution_order="default")
+
+
+def predict_baseline(
+    model: LoadedModel,
+    level: str,
+    provider: str,
+    at: Mapping[str, int],
+    run: RunProfile,
+    domain: Domain | None = None,
+) -> Prediction:
+    """Compare a profiled run of the model under `baseline_settings`, at the full shape `at`, with its plan.
+
+    The graph is the saved one: its nodes, subgraphs' nodes too, are those that ran, in the same order.
+    """
+    settings = baseline_settings("none", provider)
+    with tempfile.TemporaryDirectory(prefix="onnx-symmem-") as folder:
+        base = baseline_graph(model, level, provider, Path(folder))
+        shapes = infer_shapes(base.view(), domain)
+        if level == "none":
+            return predict(base, shapes, settings, at, run)
+        return predict(base, shapes, settings, at, replace(run, events=_as_saved(run.events)), _saved_order)
+
+
+def _as_saved(events: Sequence[NodeEvent]) -> tuple[NodeEvent, ...]:
+    """Events numbered by their place in the saved graph, which has no gaps where nodes were fused."""
+    return tuple(
+        replace(event, index=k, graphs=tuple(map(_as_saved, event.graphs))) for k, event in enumerate(events)
+    )
 
 
 def file_order(model: LoadedModel, base: LoadedModel, view: ModelView) -> tuple[int, ...]:
@@ -82,10 +122,10 @@ def file_order(model: LoadedModel, base: LoadedModel, view: ModelView) -> tuple[
         known = [place[name] for v in node.outputs if v >= 0 and (name := view.graph.values[v].name) in place]
         key.append(max(known) if known else -1.0)
     # A node that the optimiser made stands just before its first reader.
-    for node in range(len(key) - 1, -1, -1):
-        if key[node] < 0:
-            key[node] = min((key[s] for s in view.graph.successors[node]), default=float(last)) - 0.5
-    wanted = sorted(range(len(key)), key=lambda node: (key[node], node))
+    for at in range(len(key) - 1, -1, -1):
+        if key[at] < 0:
+            key[at] = min((key[s] for s in view.graph.successors[at]), default=float(last)) - 0.5
+    wanted = sorted(range(len(key)), key=lambda at: (key[at], at))
     return _topological(view, wanted)
 
 

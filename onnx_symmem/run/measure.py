@@ -11,14 +11,15 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from onnx_symmem.errors import RunFailed, UsageError
 from onnx_symmem.expr.domain import Domain, SymbolRange
-from onnx_symmem.graph.load import load_model
+from onnx_symmem.graph.load import LoadedModel, load_model
+from onnx_symmem.run.baseline import baseline_settings, predict_baseline
 from onnx_symmem.run.device import device_bytes_in_use
 from onnx_symmem.run.inputs import Fill, generate_inputs, resolve_shape
 from onnx_symmem.run.predict import Mismatch, NodeBytes, Prediction, WrongDims, predict
@@ -36,7 +37,9 @@ from onnx_symmem.run.session import (
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import ModelShapes
 
-__all__ = ["Measurement", "RunFigures", "measure"]
+__all__ = ["Measurement", "RunFigures", "measure", "measure_baseline"]
+
+_Predict = Callable[[ModelShapes, Mapping[str, int], RunProfile], Prediction]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +131,54 @@ def measure(
         settings = kept_for(loaded, provider or "cpu")
     elif provider is not None and provider != settings.provider:
         raise UsageError(f"provider '{provider}' was asked for, but the settings say '{settings.provider}'")
+
+    def prediction(shapes: ModelShapes, shape: Mapping[str, int], run: RunProfile) -> Prediction:
+        return predict(loaded, shapes, settings, shape, run)
+
+    return _measured(loaded, at, settings, overrides, runs, seed, shapes, latency_runs, prediction)
+
+
+def measure_baseline(
+    model: ModelSource,
+    at: Mapping[str, int],
+    level: str = "extended",
+    provider: str = "cpu",
+    overrides: Mapping[str, Fill] | None = None,
+    runs: int = 2,
+    seed: int = 0,
+    *,
+    shapes: ModelShapes | None = None,
+    latency_runs: int = 5,
+) -> Measurement:
+    """The same for what would have run: ONNX Runtime's graph at `level` in its order, as it would plan it."""
+    loaded = load_model(model)
+
+    def prediction(_shapes: ModelShapes, shape: Mapping[str, int], run: RunProfile) -> Prediction:
+        return predict_baseline(loaded, level, provider, shape, run, _domain_at(at))
+
+    settings = baseline_settings(level, provider)
+    return _measured(loaded, at, settings, overrides, runs, seed, shapes, latency_runs, prediction)
+
+
+def _domain_at(at: Mapping[str, int]) -> Domain:
+    """A size of 0 is legal where it is asked for, though not assumed otherwise."""
+    return Domain({name: SymbolRange(0) for name, size in at.items() if size == 0})
+
+
+def _measured(
+    loaded: LoadedModel,
+    at: Mapping[str, int],
+    settings: SessionSettings,
+    overrides: Mapping[str, Fill] | None,
+    runs: int,
+    seed: int,
+    shapes: ModelShapes | None,
+    latency_runs: int,
+    prediction: _Predict,
+) -> Measurement:
     if runs < 1:
         raise UsageError(f"runs = {runs}: expected at least 1")
-    # A size of 0 is legal where it is asked for, though not assumed otherwise.
-    empty = Domain({name: SymbolRange(0) for name, size in at.items() if size == 0})
-    shapes = shapes or infer_shapes(loaded.view(), empty)
+    shapes = shapes or infer_shapes(loaded.view(), _domain_at(at))
     shape = resolve_shape(shapes, at)
     feeds = feeds_of(generate_inputs(shapes, shape, overrides, seed))
     before = device_bytes_in_use(settings)
@@ -149,7 +195,7 @@ def measure(
         first_ms=first_ms,
         latency_ms=latency_ms,
         device_bytes=None if before is None or device is None else device - before,
-        prediction=predict(loaded, shapes, settings, shape, profiles[0]),
+        prediction=prediction(shapes, shape, profiles[0]),
     )
 
 

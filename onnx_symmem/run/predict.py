@@ -14,7 +14,7 @@ from math import prod
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.graph.view import GraphView, Node
-from onnx_symmem.memory.execution_order import default_order, priority_order
+from onnx_symmem.memory.execution_order import OrderRule, default_order, priority_order
 from onnx_symmem.memory.plan import PlanOptions, plan
 from onnx_symmem.memory.profile import Path, profile
 from onnx_symmem.memory.sizes import ValueSizes, element_bits, value_sizes
@@ -118,12 +118,17 @@ def predict(
     settings: SessionSettings,
     at: Mapping[str, int],
     run: RunProfile,
+    rule: OrderRule | None = None,
 ) -> Prediction:
-    """Compare a profiled run of a model at the full shape `at` with its plan."""
+    """Compare a profiled run of a model at the full shape `at` with its plan.
+
+    `rule` gives the order of every graph, where it is not the one of the settings' traversal.
+    """
     provider = PROVIDERS[settings.provider]
     static = run.static_bytes(provider)
     why_not = "" if settings.keeps_file else "ONNX Runtime changes the graph at load (optimization is on)"
-    rule = priority_order if settings.execution_order == "priority" else default_order
+    if rule is None:
+        rule = priority_order if settings.execution_order == "priority" else default_order
     view = shapes.graph.view
     order = rule(view)
     if not why_not:

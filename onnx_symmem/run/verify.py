@@ -16,12 +16,12 @@ import numpy as np
 
 from onnx_symmem.errors import VerificationFailed
 from onnx_symmem.graph.load import load_model
+from onnx_symmem.run.baseline import baseline_settings
 from onnx_symmem.run.inputs import Fill, generate_inputs, resolve_shape
 from onnx_symmem.run.session import (
     ModelSource,
     SessionSettings,
     create_session,
-    kept,
     kept_for,
     label_of,
     run_session,
@@ -71,7 +71,7 @@ def verify(
     differs by more than `tolerance`, relative to its largest number; 0 asks for equal bits.
     """
     shapes_at = [resolve_shape(shapes, shape) for shape in at]
-    before = replace(kept(provider), optimization=level, execution_order="default", intra_op_threads=1)
+    before = replace(baseline_settings(level, provider), intra_op_threads=1)
     planned = load_model(result)
     after = replace(kept_for(planned, provider), intra_op_threads=1)
 

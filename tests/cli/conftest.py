@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx_symmem.cli.main import main
 
-from tests.cli.small import odd_model, plain_model
+from tests.cli.small import free_model, odd_model, plain_model
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,10 @@ Command = Callable[..., Outcome]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An own working folder with plain.onnx and odd.onnx; reports are 80 columns wide."""
+    """An own working folder with plain.onnx, odd.onnx and free.onnx; reports are 80 columns wide."""
     onnx.save(plain_model(), tmp_path / "plain.onnx")
     onnx.save(odd_model(), tmp_path / "odd.onnx")
+    onnx.save(free_model(), tmp_path / "free.onnx")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     return tmp_path

@@ -1,4 +1,4 @@
-"""Two small models for the tests of the command: a plain one, and one with all that inference reports."""
+"""Small models for the tests of the command: a plain one, one with all that inference reports, a free one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["odd_model", "plain_model"]
+__all__ = ["free_model", "odd_model", "plain_model"]
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
@@ -96,5 +96,30 @@ def odd_model() -> onnx.ModelProto:
         ],
         [_weight("positions", 16, 8), _ints("zero", 0)],
         value_info=[helper.make_tensor_value_info("place", FLOAT, ["places", 8])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+def free_model() -> onnx.ModelProto:
+    """A tensor as long as a number that is an input says, which nothing limits, and boxes that are kept."""
+    nodes = [
+        helper.make_node("ConstantOfShape", ["count"], ["blank"], name="fill"),
+        helper.make_node("Exp", ["blank"], ["ones"], name="exp"),
+        helper.make_node("ReduceSum", ["ones"], ["total"], name="sum"),
+        helper.make_node("NonMaxSuppression", ["boxes", "scores", "all"], ["kept"], name="keep"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "free",
+        [
+            helper.make_tensor_value_info("count", INT64, [1]),
+            helper.make_tensor_value_info("boxes", FLOAT, [1, "n", 4]),
+            helper.make_tensor_value_info("scores", FLOAT, [1, 1, "n"]),
+        ],
+        [
+            helper.make_tensor_value_info("total", FLOAT, [1]),
+            helper.make_tensor_value_info("kept", INT64, [None, 3]),
+        ],
+        [_ints("all", (1 << 63) - 1)],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)

@@ -29,8 +29,8 @@ def commands(text: str) -> Iterator[str]:
 
 
 def shown(text: str) -> str:
-    """Output as it is kept: masked, without spaces at line ends."""
-    return "\n".join(line.rstrip() for line in MASKED.sub(r"\1...", text).splitlines())
+    """Output as it is kept: masked."""
+    return "\n".join(MASKED.sub(r"\1...", text).splitlines())
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
@@ -44,6 +44,7 @@ def test_what_is_printed(file: Path, command: Command, folder: Path) -> None:
         before = sorted(p.name for p in folder.iterdir())
         found = command(*shlex.split(line)[2:])
         parts.append(line)
+        assert not [text for text in found.out.splitlines() if text != text.rstrip()], line
         if found.out:
             parts.append(shown(found.out))
         parts += [f"! {error}" for error in shown(found.err).splitlines()]

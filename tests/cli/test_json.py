@@ -75,7 +75,8 @@ def fits(kind: str, value: Any) -> bool:
         return isinstance(value, dict) and all(isinstance(v, int | float) for v in value.values())
     if kind.startswith("list"):
         plain = (int, str) if "number or text" in kind else int if "number" in kind else str
-        return isinstance(value, list) and all(isinstance(v, plain) for v in value)
+        allowed = (plain, type(None)) if kind.endswith("number or null") else plain
+        return isinstance(value, list) and all(isinstance(v, allowed) for v in value)
     if kind.startswith("true"):
         return isinstance(value, bool)
     if kind.startswith("number"):
@@ -108,11 +109,16 @@ def with_mismatch(folder: Path) -> dict[str, Any]:
 @pytest.fixture
 def outputs(command: Command, folder: Path) -> Mapping[str, list[dict[str, Any]]]:
     """Real documents per verb, the first for the example in the docs."""
+    # Peaks that nothing limits are null, and a note on stderr says why.
+    found = command("optimize", "free.onnx", "-o", "free_planned.onnx", "--no-verify", "--json")
+    free = json.loads(found.out)
+    assert [f"onnx-symmem: note: {notice}" for notice in free["notices"]] == found.err.splitlines()
     at, odd_at = ("--at", "batch=2,seq=3"), ("--at", "batch=2,seq=3,length=3")
     return {
         "optimize": [
             document(command, "optimize", "plain.onnx", "-o", "planned.onnx", "--dim", "batch=1..64"),
             document(command, "optimize", "odd.onnx", "-o", "odd_planned.onnx"),
+            free,
         ],
         "run": [
             document(command, "run", "planned.onnx", *at),
@@ -223,19 +229,40 @@ def test_a_comparison_tells_planned_from_shipped(outputs: Mapping[str, list[dict
     assert found["outputs"]["bit_equal"]
     assert found["outputs"]["level"] == "extended"
     assert found["after"]["measured_peak"] < found["before"]["measured_peak"]
-    assert [found[k]["settings"] for k in ("shipped", "before", "after")] == ["shipped", "kept", "kept"]
+    assert [found[k]["settings"] for k in ("shipped", "before", "after")] == ["shipped", "baseline", "kept"]
+    assert [found[k]["optimization"] for k in ("shipped", "before", "after")] == ["all", "extended", "none"]
+    for run in (found["before"], found["after"]):
+        assert run["predicted_peak"] == run["measured_peak"]
+        assert run["nodes_equal"] == 1.0
     assert found["shipped"]["predicted_peak"] is None
     assert found["shipped"]["why_not"]
 
 
-def test_the_report_agrees_with_the_run(outputs: Mapping[str, list[dict[str, Any]]]) -> None:
-    before = outputs["compare"][0]["before"]
+def test_the_report_agrees_with_the_run(
+    command: Command, outputs: Mapping[str, list[dict[str, Any]]]
+) -> None:
+    run = document(command, "run", "plain.onnx", "--at", "batch=2,seq=3")
     (found,) = outputs["report"][0]["shapes"]
-    assert found["bytes"] == before["measured_peak"]
+    assert found["bytes"] == run["measured_peak"]
     assert max(found["timeline"]) == found["timeline"][found["step"]] == found["bytes"]
     assert sum(t["bytes"] for t in found["tensors"]) == found["bytes"]
     assert found["scopes"]["outputs"] + found["scopes"]["activations"] == found["bytes"]
     assert found["scopes"]["inputs"] == 2 * 3 * 8 * 4
+
+
+def test_a_peak_that_nothing_limits_is_null(outputs: Mapping[str, list[dict[str, Any]]]) -> None:
+    found = outputs["optimize"][2]
+    bounds = {u["tensor"]: (u["symbol"], u["bound"]) for u in found["unknown_dims"]}
+    assert {name: bound for name, (_, bound) in bounds.items()} == {"blank": None, "kept": "n"}
+    free, kept = bounds["blank"][0], bounds["kept"][0]
+    for which in ("before", "after", "lower_bound"):
+        assert found["peak"][which]["at"]
+        for at in found["peak"][which]["at"]:
+            assert at["bytes"] is None
+            assert free not in at["shape"]
+            assert at["shape"][kept] == at["shape"]["n"]
+    assert {p for c in found["candidates"] for p in c["peaks"]} == {None}
+    assert f"grow with {free}, which depends on data and has no known limit" in found["notices"][0]
 
 
 def test_shapes_are_written(outputs: Mapping[str, list[dict[str, Any]]], folder: Path) -> None:

@@ -20,7 +20,9 @@ def show_shapes(
     """The table of tensors, then what stayed unknown or had to be assumed."""
     console.print(Text(figures.model, style="bold"))
     hidden = 0 if weights else sum(t.kind == "weight" for t in figures.tensors)
-    count = f"{len(figures.tensors) - hidden}" + (f", and {hidden} weights not shown" if hidden else "")
+    count = f"{len(figures.tensors) - hidden}" + (
+        f", and {hidden} weight{'s' if hidden != 1 else ''} not shown" if hidden else ""
+    )
     facts(
         console,
         [

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
 from rich import box
-from rich.console import Console, RenderableType
-from rich.padding import Padding
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -113,7 +113,7 @@ def heading(console: Console, title: str, note: str = "") -> None:
     text = Text(title, style=HEADING)
     if note:
         text.append(f"  {note}", style="not bold dim")
-    console.print(text)
+    indented(console, text, 0)
 
 
 def quiet(text: str) -> Text:
@@ -127,8 +127,8 @@ def facts(console: Console, rows: Iterable[tuple[str, str | Text]]) -> None:
     grid.add_column(style=QUIET, no_wrap=True)
     grid.add_column(overflow="fold")
     for name, text in rows:
-        grid.add_row(f"  {name}", text)
-    console.print(grid)
+        grid.add_row(name, text)
+    indented(console, grid)
 
 
 def sized_table(*columns: tuple[str, str]) -> Table:
@@ -148,7 +148,27 @@ def sized_table(*columns: tuple[str, str]) -> Table:
 
 def indented(console: Console, what: RenderableType, by: int = 2) -> None:
     """Print a table or a text some columns to the right; lines of a text that is too long stay there."""
-    console.print(Padding(what, (0, 0, 0, by), expand=False))
+    console.print(_Trimmed(what, by))
+
+
+@dataclass(frozen=True, slots=True)
+class _Trimmed:
+    """Something moved to the right, without the spaces that would fill its lines up."""
+
+    what: RenderableType
+    by: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        inner = options.update(max_width=max(options.max_width - self.by, 1))
+        for line in console.render_lines(self.what, inner, pad=False):
+            while line and not line[-1].text.strip(" "):
+                line.pop()
+            if line:
+                last = line.pop()
+                yield Segment(" " * self.by)
+                yield from line
+                yield Segment(last.text.rstrip(" "), last.style)
+            yield Segment.line()
 
 
 def formula_lines(text: str, width: int, indent: int = 4) -> list[str]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from onnx_symmem.report.measurements import Comparison, MeasuredRun
@@ -18,8 +22,60 @@ from onnx_symmem.report.text.layout import (
     shape_text,
     sized_table,
 )
+from onnx_symmem.run.measure import RunFigures
 
-__all__ = ["show_comparison", "show_run"]
+__all__ = [
+    "SESSION_COLUMNS",
+    "SessionRow",
+    "sessions_table",
+    "sessions_unit",
+    "show_comparison",
+    "show_run",
+]
+
+SESSION_COLUMNS = (
+    ("measured", "the most that activations and outputs took at any node"),
+    ("in use, held", "the whole arena: also repacked weights, scratch, slack"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """One session of a comparison: what was predicted, one of its runs, and the time of a run."""
+
+    name: str
+    predicted: int | None
+    run: RunFigures
+    ms: float | None = None
+
+
+def sessions_unit(rows: Iterable[SessionRow]) -> Unit:
+    """The unit that suits all figures of the rows."""
+    return Unit.of(n for row in rows for n in (row.predicted, row.run.in_use_peak, row.run.held))
+
+
+def sessions_table(unit: Unit, groups: Sequence[tuple[str, Sequence[SessionRow]]]) -> Table:
+    """Sessions below each other, prediction beside measurement, in groups that may have a title."""
+    timed = any(row.ms is not None for _, rows in groups for row in rows)
+    titles = ("predicted", "measured", "in use", "held", *(["ms"] if timed else []))
+    table = sized_table(("", "short"), *((title, "number") for title in titles))
+    for number, (title, rows) in enumerate(groups):
+        if number:
+            table.add_section()
+        if title:
+            table.add_row(Text(title, style="bold"))
+        for row in rows:
+            run = row.run
+            style = "" if row.predicted is None else GOOD if row.predicted == run.requested_peak else BAD
+            table.add_row(
+                f"  {row.name}" if title else row.name,
+                Text(unit.show(row.predicted), style=style),
+                Text(unit.show(run.requested_peak), style=style),
+                unit.show(run.in_use_peak),
+                unit.show(run.held),
+                *([f"{row.ms:,.2f}" if row.ms is not None else "-"] if timed else []),
+            )
+    return table
 
 
 def show_run(console: Console, run: MeasuredRun) -> None:
@@ -91,31 +147,36 @@ def show_comparison(console: Console, comparison: Comparison) -> None:
             ("provider", comparison.provider),
         ],
     )
-    measured = comparison.measured
-    unit = Unit.of(n for m in measured for r in m.runs for n in (r.in_use_peak, r.held))
-    heading(console, "Memory", f"{unit.name}, first / second run")
-    table = sized_table(
-        ("session", "name"), ("predicted", "number"), ("tensors", "number"), ("arena in use", "number"),
-        ("arena held", "number"), ("ms", "number"),
-    )  # fmt: skip
-    names = ("before, as shipped", "before, plan kept", "after, plan kept")
-    for name, m in zip(names, measured, strict=True):
-        columns = zip(*((r.requested_peak, r.in_use_peak, r.held) for r in m.runs), strict=True)
-        cells = [" / ".join(dict.fromkeys(map(unit.show, column))) for column in columns]
-        table.add_row(
-            name, unit.show(m.predicted_peak), *cells, "-" if m.latency_ms is None else f"{m.latency_ms:,.2f}"
-        )
-    indented(console, table)
+    measured = dict(zip(("before, as shipped", "before", "after"), comparison.measured, strict=True))
+    rows = [SessionRow(name, m.predicted_peak, m.runs[-1], m.latency_ms) for name, m in measured.items()]
+    unit = sessions_unit(rows)
+    heading(console, "Memory", f"{unit.name}, last of {len(comparison.after.runs)} runs in each session")
+    indented(console, sessions_table(unit, [("", rows)]))
+    console.print()
+    level = (
+        f"ONNX Runtime's graph at level {comparison.ort_level} and its order, with memory settings that keep"
+    )
+    names = [
+        "ONNX Runtime with its defaults",
+        f"{level} the plan",
+        "as planned, with the same memory settings",
+    ]
+    facts(console, [*zip(measured, names, strict=True), *SESSION_COLUMNS])
+    heading(console, "Predictions", "nodes after which the bytes in use came out as predicted")
+    predicted = list(measured.items())[1:]
+    facts(console, [(name, _nodes(m)) for name, m in predicted])
+    for name, m in predicted:
+        list_lines(console, f"Not counted {name}", [(reason, "") for reason in m.reasons])
     heading(console, "After against before as shipped", "last run")
     first, last = comparison.shipped.runs[-1], comparison.after.runs[-1]
-    rows = [
-        ("tensors", percent(last.requested_peak, first.requested_peak)),
-        ("arena in use", percent(last.in_use_peak, first.in_use_peak)),
-        ("arena held", percent(last.held, first.held)),
+    changes = [
+        ("measured", percent(last.requested_peak, first.requested_peak)),
+        ("in use", percent(last.in_use_peak, first.in_use_peak)),
+        ("held", percent(last.held, first.held)),
     ]
     if comparison.after.latency_ms is not None and comparison.shipped.latency_ms:
-        rows.append(("latency", percent(comparison.after.latency_ms, comparison.shipped.latency_ms)))
-    facts(console, [*rows, ("outputs", _outputs(comparison))])
+        changes.append(("latency", percent(comparison.after.latency_ms, comparison.shipped.latency_ms)))
+    facts(console, [*changes, ("outputs", _outputs(comparison))])
 
 
 def _outputs(comparison: Comparison) -> Text:

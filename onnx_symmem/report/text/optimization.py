@@ -27,7 +27,6 @@ __all__ = ["show_optimization"]
 _PROOFS = {
     "proved": "proved: at no shape of the domain is the peak larger than before",
     "kept": "the order that would have run is kept; nothing better was proved",
-    "dispatched": "proved: the better plan is taken where it is better, else the old one",
 }
 
 
@@ -72,21 +71,21 @@ def show_optimization(console: Console, figures: Optimization, verbose: bool = F
 def _peaks(console: Console, figures: Optimization) -> None:
     note = "activations and outputs; inputs and weights come on top"
     heading(console, labelled("Peak memory", figures.after.label), note)
-    unit = Unit.of(size for _, size in (*figures.before.at, *figures.after.at))
-    table = sized_table(
-        ("at", "name"), (f"before {unit.name}", "number"), ("after", "number"), ("change", "number"),
-        ("least possible", "number"),
-    )  # fmt: skip
+    sizes = [size for _, size in (*figures.before.at, *figures.after.at)]
+    unit = Unit.of(sizes)
+    titles = (f"before {unit.name}" if any(sizes) else "before", "after", "change", "least possible")
+    table = sized_table(("at", "name"), *((title, "number") for title in titles))
     for (shape, before), (_, after), (_, least) in zip(
         figures.before.at, figures.after.at, figures.lower_bound.at, strict=True
     ):
-        style = GOOD if after < before else ""
-        change = Text(percent(after, before), style=style)
+        change = Text("-")
+        if before is not None and after is not None:
+            change = Text(percent(after, before), style=GOOD if after < before else "")
         table.add_row(
             at_text(figures.findings, shape), unit.show(before), unit.show(after), change, unit.show(least)
         )
     indented(console, table)
-    data_note(console, figures.findings, figures.samples)
+    data_note(console, figures.findings, [shape for shape, size in figures.after.at if size is not None])
     list_lines(console, "Not counted", [(reason, "") for reason in figures.after.reasons])
 
 
@@ -104,10 +103,10 @@ def _optimality(figures: Optimization) -> str:
     ratios = [
         after / least
         for (_, after), (_, least) in zip(figures.after.at, figures.lower_bound.at, strict=True)
-        if least
+        if least and after is not None
     ]
     if not ratios:
-        return "not known"
+        return "not known at any of the shapes above"
     return f"within {(max(ratios) - 1) * 100:.1f} % of the lower bound at the shapes above"
 
 
@@ -132,8 +131,9 @@ def _slowest(figures: Optimization) -> str:
 
 def _candidates(console: Console, figures: Optimization) -> None:
     heading(console, f"Orders tried ({len(figures.candidates)})")
-    unit = Unit.of(size for c in figures.candidates for size in c.peaks)
+    largest = [max((p for p in c.peaks if p is not None), default=None) for c in figures.candidates]
+    unit = Unit.of(largest)
     table = sized_table(("order", "name"), ("outcome", "short"), (f"largest peak {unit.name}", "number"))
-    for c in figures.candidates:
-        table.add_row(c.name, c.outcome, unit.show(max(c.peaks, default=0)))
+    for c, size in zip(figures.candidates, largest, strict=True):
+        table.add_row(c.name, c.outcome, unit.show(size))
     indented(console, table)
