@@ -1,1 +1,1 @@
-"""Choose what to recompute or offload, in levels of rising memory pressure."""
+"""Planned: choose what to recompute or offload, in levels of rising memory pressure."""

@@ -1,1 +1,1 @@
-"""Show results to people and pipelines: data, text, html, markdown."""
+"""Show results to people and pipelines: figures as data with a JSON form, and as text."""

@@ -17,7 +17,16 @@ from onnx_symmem.report.results import (
 )
 from onnx_symmem.shapes.table import ModelShapes
 
-__all__ = ["data_symbols", "full_shape", "left_out", "no_bytes", "peak_values", "settled", "shape_findings"]
+__all__ = [
+    "bound_text",
+    "data_symbols",
+    "full_shape",
+    "left_out",
+    "no_bytes",
+    "peak_values",
+    "settled",
+    "shape_findings",
+]
 
 _LARGEST_DIM = (1 << 63) - 1
 
@@ -28,7 +37,7 @@ def shape_findings(shapes: ModelShapes) -> ShapeFindings:
     return ShapeFindings(
         tuple(SymbolFigures(name, r.lo, r.hi, r.divisor) for name, r in ranges),
         tuple(
-            UnknownDimFigures(u.tensor, u.axis, u.op, u.node, u.reason, u.symbol, _bound_text(u.bound))
+            UnknownDimFigures(u.tensor, u.axis, u.op, u.node, u.reason, u.symbol, bound_text(u.bound))
             for u in shapes.unknowns
         ),
         tuple(AssumptionFigures(a.text, a.kind, a.node, a.reason) for a in shapes.assumptions),
@@ -36,7 +45,7 @@ def shape_findings(shapes: ModelShapes) -> ShapeFindings:
     )
 
 
-def _bound_text(bound: Expr | None) -> str | None:
+def bound_text(bound: Expr | None) -> str | None:
     """A bound of a dim, without the numbers inside a minimum that no dim can exceed anyway."""
     atom = None if bound is None else bound.as_atom()
     if atom is not None and atom.kind == MIN:

@@ -1,1 +1,1 @@
-"""Write a plan into a new model: order, anchors, guards and If branches."""
+"""Write a plan into a new model: the order of its nodes, and all dims."""

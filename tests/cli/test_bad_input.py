@@ -51,6 +51,8 @@ OPTIONS = [
     (("compare", "plain.onnx", "odd.onnx", *FULL), "its input 'extra' is no input of plain.onnx"),
     (("compare", "odd.onnx", "plain.onnx", *FULL), "it has no input 'extra'"),
     (("shapes", "plain.onnx", "--dim", "bach=1"), "'bach' is not a dim"),
+    (("shapes", "plain.onnx", "--why", "wde_out"), "has no such tensor; did you mean wide_out, "),
+    (("shapes", "plain.onnx", "--why", "wide_out", "--weights"), "do not go with it"),
     (("shapes", "plain.onnx", "--write", "no/out.onnx"), "the folder 'no' does not exist"),
     (("report", "plain.onnx", "--at", "batch=2"), "no size for dim 'seq'"),
     (("report", "plain.onnx", "--dim", "batch=4..1"), "upside down"),

@@ -25,7 +25,7 @@ DOC = ROOT / "docs" / "json.md"
 ROW = re.compile(r"^\| (?:`(?P<field>[^`]+)`|all of) \| (?P<type>.+?) \| ")
 PART = re.compile(r"\[(?P<name>[^\]]+)\]\(#")
 EXAMPLE = re.compile(r"<!-- example: (?P<verb>\w+) -->\n+(?:```json\n(?P<text>.*?)```\n)?", re.DOTALL)
-VERBS = ("optimize", "run", "compare", "shapes", "report")
+VERBS = ("optimize", "run", "compare", "shapes", "why", "report")
 Sections = Mapping[str, list[tuple[str, str]]]
 
 
@@ -130,6 +130,11 @@ def outputs(command: Command, folder: Path) -> Mapping[str, list[dict[str, Any]]
             document(command, "shapes", "plain.onnx"),
             document(command, "shapes", "odd.onnx", "--write", "odd_shapes.onnx"),
         ],
+        "why": [
+            document(command, "shapes", "plain.onnx", "--why", "back"),
+            document(command, "shapes", "odd.onnx", "--why", "found"),
+            document(command, "shapes", "odd.onnx", "--why", "kept"),
+        ],
         "report": [
             document(command, "report", "plain.onnx", *at),
             document(command, "report", "odd.onnx"),
@@ -163,7 +168,7 @@ def shortened(value: Any, path: str = "") -> Any:
     if isinstance(value, dict):
         return {k: 0.0 if path == "seconds" else shortened(v, k) for k, v in value.items()}
     if isinstance(value, list):
-        plain = path in ("dims", "peaks", "measured", "files")
+        plain = path in ("dims", "peaks", "measured", "files") and not any(isinstance(v, dict) for v in value)
         return value if plain else [shortened(v, path) for v in value[:1]]
     return 0.0 if path.endswith("_ms") and value is not None else value
 
@@ -277,6 +282,19 @@ def test_shapes_are_written(outputs: Mapping[str, list[dict[str, Any]]], folder:
 
 
 # ---------------------------------------------------------------------------------------- differing outputs
+
+
+def test_a_comparison_on_the_terminal(command: Command, folder: Path) -> None:
+    assert command("optimize", "plain.onnx", "-o", "planned.onnx", "--no-verify").code == 0
+    text = command("compare", "plain.onnx", "planned.onnx", "--at", "batch=16,seq=64").out
+    lines = [line.split() for line in text.splitlines()]
+    assert ["predicted", "measured", "in", "use", "held", "ms"] in lines
+    rows = {line[0]: line for line in lines if len(line) == 6 and line[0] in ("before", "after")}
+    assert rows["before"][1:3] == ["2.25", "2.25"]
+    assert rows["after"][1:3] == ["1.25", "1.25"]
+    assert text.count("10 of 10, to the byte") == 2
+    assert "ONNX Runtime's graph at level extended and its order" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_outputs_that_differ_are_code_1_and_still_a_document(command: Command, folder: Path) -> None:
