@@ -153,6 +153,9 @@ class Run:
             lo, hi = self.facts.bounds(expr)
             bound = None if hi is None else Expr.const(hi)
             return Unknown("its expression grew too long", bound, max(lo or 0, 0), ("grown", expr))
+        value = expr.as_int()
+        if value is not None and value < 0:
+            return Unknown("its size would be negative: the node cannot run")
         self.fitting.add(expr)
         return expr
 

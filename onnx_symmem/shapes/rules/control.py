@@ -249,11 +249,7 @@ def _loop(ctx: NodeContext) -> None:
     else:
         length = trips
     for k, state in enumerate(results[1 + count :], start=count):
-        if state.dims is None:
-            ctx.set(k, None, state.elem or None)
-            continue
-        dims = _per_iteration(ctx, state.dims, loop.once[1 + k], trips, inner)
-        ctx.set(k, (length, *dims), state.elem or None)
+        ctx.set(k, _scanned(ctx, state, loop.once[1 + k], length, inner), state.elem or None)
 
 
 def _outside(dim: Expr, inner: Mapping[str, Expr | None]) -> DimLike:
@@ -263,13 +259,33 @@ def _outside(dim: Expr, inner: Mapping[str, Expr | None]) -> DimLike:
     return Unknown("its size is made inside the loop", _outer_bound(dim, inner))
 
 
-def _per_iteration(
-    ctx: NodeContext, dims: Dims, once: State, trips: Expr | None, inner: Mapping[str, Expr | None]
-) -> list[DimLike]:
-    """Dims of a scanned output: those of the first iteration, as all iterations agree on them."""
-    if once.dims is not None and len(once.dims) == len(dims) and trips is not None and ctx.at_least(trips, 1):
-        return list(once.dims)
-    return [_outside(dim, inner) for dim in dims]
+def _scanned(
+    ctx: NodeContext,
+    state: State,
+    once: State,
+    length: DimLike,
+    inner: Mapping[str, Expr | None],
+    axis: int = 0,
+) -> list[DimLike] | None:
+    """Dims of a scanned output: `length` iterations stacked along an axis.
+
+    All iterations agree with the first one. What remains where there is none is left open by ONNX, except
+    that the output is empty.
+    """
+    if state.dims is None or length == 0:
+        return None
+    certain = isinstance(length, Expr) and ctx.at_least(length, 1)
+    result: list[DimLike]
+    if certain and once.dims is not None and len(once.dims) == len(state.dims):
+        result = list(once.dims)
+    else:
+        result = [_outside(dim, inner) for dim in state.dims]
+    if not certain:
+        reason = "its size is open where the loop does not run at all"
+        result = [Unknown(reason, d.bound if isinstance(d, Unknown) else Expr.lift(d)) for d in result]
+    rank = len(result) + 1
+    result.insert(axis + rank if axis < 0 else axis, length)
+    return result
 
 
 def _after_loop(
@@ -334,11 +350,6 @@ def _scan(ctx: NodeContext) -> None:
     results = list(loop.body.results())
     out_axes = ctx.attr("scan_output_axes", (0,) * (len(results) - count))
     for k, state in enumerate(results[count:]):
-        if state.dims is None or length is None:
-            ctx.set(count + k, None, state.elem or None)
-            continue
-        rank = len(state.dims) + 1
-        axis = out_axes[k] + rank if out_axes[k] < 0 else out_axes[k]
-        dims_out = _per_iteration(ctx, state.dims, loop.once[count + k], length, inner)
-        dims_out.insert(axis, length)
-        ctx.set(count + k, (*batch, *dims_out), state.elem or None)
+        known = Unknown("the length of the scanned inputs is unknown") if length is None else length
+        dims_out = _scanned(ctx, state, loop.once[count + k], known, inner, out_axes[k])
+        ctx.set(count + k, None if dims_out is None else (*batch, *dims_out), state.elem or None)

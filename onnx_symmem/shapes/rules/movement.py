@@ -106,11 +106,26 @@ def _concat(ctx: NodeContext) -> None:
             if len(known) > 1 and not total.is_const:
                 ctx.relate("sum", (total,), tuple(dims[k] for dims in known))
         else:
-            common = known[0][k]
-            for dims in known[1:]:
-                common = ctx.same(common, dims[k], "Concat of dims besides the axis")
-            result.append(common)
+            result.append(_common_dim(ctx, known, k, len(known) == len(shapes)))
     ctx.set(0, result, value=_concat_value(ctx, axis))
+
+
+def _common_dim(ctx: NodeContext, shapes: list[Dims], k: int, complete: bool) -> DimLike:
+    """A dim on which all parts of a Concat agree; ONNX Runtime does not look at those of empty parts."""
+    reason = "Concat of dims besides the axis"
+    first = shapes[0][k]
+    if complete and all(dims[k] == first for dims in shapes):
+        return first
+    filled = [dims for dims in shapes if all(ctx.at_least(dim, 1) for dim in dims)]
+    if not filled:
+        return Unknown("the parts may be empty, and then need not agree")
+    common = filled[0][k]
+    for dims in shapes:
+        if dims in filled:
+            common = ctx.same(common, dims[k], reason)
+        elif dims[k] != common:
+            ctx.scope.assume(ctx, common, dims[k], f"{reason}, unless empty")
+    return common
 
 
 def _concat_value(ctx: NodeContext, axis: int) -> PartialValue | None:

@@ -37,7 +37,7 @@ def _windows(ctx: NodeContext, size: Expr, window: Window, k: int) -> Expr:
         start = size + window.pads[k] + stride - 1
         return ctx.simplify((count if ctx.at_least(start - count, 0) else start) // stride)
     if not ctx.at_least(room, 0):
-        if not ctx.scope.certain(ctx.node):
+        if room.is_const or not ctx.scope.certain(ctx.node):
             # The quotient is rounded towards zero; only a limit makes that the floor.
             quotient = maximum(0, room) // stride - maximum(0, -room) // stride
             return ctx.simplify(maximum(0, quotient + 1))
