@@ -149,8 +149,8 @@ def test_movement_of_contents() -> None:
         "three": 3,
     }
     followed = (
-        "six grid turned cut row wide narrow tiled p q r flat columns largest sum patched put taken cell filled n "
-        "steps narrowed last y"
+        "six grid turned cut row wide narrow tiled p q r flat columns largest sum patched put "
+        "taken cell filled n steps narrowed last y"
     )
     proto = model(graph(nodes, [X], "y", **constants))
     assert_values(proto, *CASES, known=tuple(followed.split()))

@@ -1,0 +1,148 @@
+"""If, Loop and Scan: what is known after them, and what stays inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+from onnx import helper
+
+from tests.shapes.building import BOOL, FLOAT, INT64, assert_right, graph, infer, model, node, texts, value
+
+X = value("x", FLOAT, ["n", 8])
+FLAG = value("flag", BOOL, [])
+
+
+def body(
+    nodes: Sequence[onnx.NodeProto], inputs: Sequence[onnx.ValueInfoProto], outputs: str
+) -> onnx.GraphProto:
+    return helper.make_graph(nodes, "body", inputs, [onnx.ValueInfoProto(name=o) for o in outputs.split()])
+
+
+def either(yes: onnx.NodeProto, no: onnx.NodeProto, condition: str = "flag") -> onnx.NodeProto:
+    return node(
+        "If",
+        condition,
+        "y",
+        then_branch=body([yes], [], yes.output[0]),
+        else_branch=body([no], [], no.output[0]),
+    )
+
+
+def test_what_both_branches_say_holds() -> None:
+    of = graph([either(node("Relu", "x", "p"), node("Neg", "x", "q"))], [X, FLAG], "y")
+    shapes = infer(of)
+    assert texts(shapes, "y") == ["n", "8"]
+    assert not shapes.unknowns
+
+
+def test_differing_branches_give_a_bounded_unknown() -> None:
+    of = graph([either(node("Relu", "x", "p"), node("Concat", "x x", "q", axis=0))], [X, FLAG], "y")
+    (unknown,) = infer(of).unknowns
+    assert (unknown.axis, str(unknown.bound)) == (0, "2*n")
+
+
+def test_a_constant_condition_decides() -> None:
+    one = either(node("Relu", "x", "p"), node("Concat", "x x", "q", axis=0), "c")
+    assert texts(infer(graph([one], [X], "y", c=True)), "y") == ["n", "8"]
+    assert texts(infer(graph([one], [X], "y", c=False)), "y") == ["2*n", "8"]
+
+
+def test_a_condition_on_sizes_is_part_of_the_expression() -> None:
+    nodes = [
+        node("Shape", "x", "s", end=1),
+        node("Squeeze", "s", "k"),
+        node("Less", "k five", "c"),
+        either(node("Relu", "x", "p"), node("Concat", "x x", "q", axis=0), "c"),
+    ]
+    shapes = assert_right(model(graph(nodes, [X], "y", five=5)), *({"n": n} for n in (1, 4, 5, 6, 9)))
+    assert not shapes.unknowns
+
+
+def test_sizes_made_in_a_branch_do_not_get_out() -> None:
+    found = node("NonZero", "x", "p")
+    other = node("Constant", "", "q", value=helper.make_tensor("v", INT64, [2, 0], []))
+    shapes = infer(graph([either(found, other)], [X, FLAG], "y"))
+    outside = texts(shapes, "y")
+    inner = shapes.graph.subgraphs[0, "then_branch"].of("p")
+    assert inner is not None
+    assert outside is not None
+    assert outside[1] != str(inner[1])
+    assert {u.symbol: str(u.bound) for u in shapes.unknowns}[outside[1]] == "8*n"
+
+
+def test_branches_read_outer_values_and_weights() -> None:
+    nodes = [node("Relu", "x", "t"), either(node("MatMul", "t w", "p"), node("Neg", "t", "q"))]
+    shapes = infer(graph(nodes, [X, FLAG], "y", w=[[1.0] * 8] * 8))
+    assert texts(shapes, "y") == ["n", "8"]
+    then = shapes.graph.subgraphs[1, "then_branch"]
+    assert [str(d) for d in then.of("w") or ()] == ["8", "8"]
+
+
+def looped(nodes: Sequence[onnx.NodeProto], outputs: str, trips: int | None, results: str) -> onnx.GraphProto:
+    inputs = [value("k", INT64, []), value("go", BOOL, []), value("v", FLOAT)]
+    one = node(
+        "Loop", "m go0 x", results, body=body([node("Identity", "go", "on"), *nodes], inputs, f"on {outputs}")
+    )
+    constants = {"go0": True} if trips is None else {"go0": True, "m": trips}
+    given = [X, value("m", INT64, [])] if trips is None else [X]
+    return graph([one], given, results, **constants)
+
+
+def test_an_unchanged_carried_value_keeps_its_dims() -> None:
+    shapes = infer(looped([node("Relu", "v", "w")], "w", None, "y"))
+    assert texts(shapes, "y") == ["n", "8"]
+    assert not shapes.unknowns
+
+
+def test_steady_growth_is_counted() -> None:
+    of = looped([node("Concat", "v x", "w", axis=0), node("Relu", "x", "s")], "w s", 3, "y q")
+    shapes = assert_right(model(of), {"n": 1}, {"n": 4})
+    assert texts(shapes, "y") == ["4*n", "8"]
+    assert texts(shapes, "q") == ["3", "n", "8"]
+
+
+def test_growth_by_an_unknown_number_of_iterations_is_unknown() -> None:
+    shapes = infer(looped([node("Concat", "v x", "w", axis=0)], "w", None, "y"))
+    (dim, channels) = texts(shapes, "y") or ("", "")
+    assert channels == "8"
+    assert dim in {u.symbol for u in shapes.unknowns}
+
+
+def test_a_loop_that_may_not_run_leaves_scanned_sizes_open() -> None:
+    shapes = infer(looped([node("Relu", "v", "w"), node("Relu", "x", "s")], "w s", None, "y q"))
+    first, *rest = texts(shapes, "q") or []
+    bounds = {u.symbol: u.bound for u in shapes.unknowns}
+    assert first in bounds
+    assert [str(bounds[dim]) for dim in rest] == ["n", "8"]
+
+
+def test_scan_stacks_along_its_axes() -> None:
+    one = node(
+        "Scan",
+        "start x",
+        "last all",
+        num_scan_inputs=1,
+        scan_input_axes=[0],
+        scan_output_axes=[-1],
+        body=body([node("Add", "a b", "c"), node("Identity", "c", "d")], [value("a"), value("b")], "c d"),
+    )
+    of = graph([one], [value("start", FLOAT, [8]), X], "last all")
+    shapes = assert_right(model(of), {"n": 1}, {"n": 5})
+    assert texts(shapes, "last") == ["8"]
+    assert texts(shapes, "all") == ["8", "n"]
+
+
+def test_nested_graphs_have_shapes_of_their_own() -> None:
+    inner = either(node("Neg", "t", "p"), node("Relu", "t", "q"))
+    inner.output[0] = "z"
+    outer = node(
+        "If",
+        "flag",
+        "y",
+        then_branch=body([node("Relu", "x", "t"), inner], [], "z"),
+        else_branch=body([node("Identity", "x", "r")], [], "r"),
+    )
+    shapes = infer(graph([outer], [X, FLAG], "y"))
+    assert [g.view.name for g in shapes.graph.walk()] == ["small", "body", "body", "body", "body"]
+    assert texts(shapes, "y") == ["n", "8"]
