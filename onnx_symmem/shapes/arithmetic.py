@@ -14,6 +14,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_symmem.expr.expression import ONE, ZERO, Expr, maximum, minimum
+from onnx_symmem.shapes.estimates import PRECISE, floor_between
 from onnx_symmem.shapes.facts import Facts
 from onnx_symmem.shapes.growth import is_grown
 from onnx_symmem.shapes.reals import (
@@ -29,7 +30,7 @@ from onnx_symmem.shapes.reals import (
     real_sum,
     rounded,
 )
-from onnx_symmem.shapes.values import FLOAT_TYPES, Item, Real
+from onnx_symmem.shapes.values import FLOAT_TYPES, Between, Estimate, Item, Real
 
 __all__ = ["BINARY", "COMPARE", "UNARY", "Binary", "Unary", "cast", "choose", "fmod", "truth"]
 
@@ -43,7 +44,7 @@ CHOICE = (20, 3)  # (terms, depth) of a choice between two sizes that is still w
 def _negate(_facts: Facts, _elem: int, item: Item) -> Item:
     if isinstance(item, Real):
         return Real(-item.num, item.den, item.scale)
-    return None if item is None else -item
+    return -item if isinstance(item, Expr | float) else None
 
 
 def _abs(facts: Facts, _elem: int, item: Item) -> Item:
@@ -51,6 +52,8 @@ def _abs(facts: Facts, _elem: int, item: Item) -> Item:
         return facts.simplify(maximum(item, -item))
     if isinstance(item, Real):
         return item if facts.at_least(item.num, 0) and item.scale >= 0 else None
+    if isinstance(item, Estimate | Between):
+        return item
     return None if item is None else abs(item)
 
 
@@ -155,7 +158,7 @@ def _max(facts: Facts, _elem: int, a: Item, b: Item) -> Item:
         return facts.simplify(maximum(a, b))
     if isinstance(a, float) and isinstance(b, float):
         return max(a, b)
-    return real_extremum(facts, a, b, maximum)
+    return real_extremum(facts, a, b, True)
 
 
 def _min(facts: Facts, _elem: int, a: Item, b: Item) -> Item:
@@ -163,7 +166,7 @@ def _min(facts: Facts, _elem: int, a: Item, b: Item) -> Item:
         return facts.simplify(minimum(a, b))
     if isinstance(a, float) and isinstance(b, float):
         return min(a, b)
-    return real_extremum(facts, a, b, minimum)
+    return real_extremum(facts, a, b, False)
 
 
 def _pow(_facts: Facts, elem: int, a: Item, b: Item) -> Item:
@@ -286,6 +289,10 @@ def cast(facts: Facts, source: int, target: int, item: Item) -> Item:
         return item if _in_range(facts, item, target) else None
     if isinstance(item, float):
         return Expr.const(int(item)) if isfinite(item) else None
+    if isinstance(item, Between):
+        return item
+    if isinstance(item, Estimate):
+        return floor_between(facts, item)
     if facts.at_least(item.num, 0) and item.scale >= 0:
         whole = real_floor(facts, source, item)
         return whole.num if isinstance(whole, Real) else None
@@ -297,6 +304,8 @@ def _to_float(facts: Facts, source: int, target: int, item: Item) -> Item:
         return rounded(item, target)
     if isinstance(item, Real):
         return item if target == source or (target == TensorProto.DOUBLE and is_exact(item)) else None
+    if isinstance(item, Estimate):
+        return item if target in PRECISE else None
     if not isinstance(item, Expr):
         return None
     value = item.as_int()

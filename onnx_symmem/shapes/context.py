@@ -10,7 +10,7 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.graph.view import Node
 from onnx_symmem.shapes import broadcast
 from onnx_symmem.shapes.table import Dims, Relation
-from onnx_symmem.shapes.values import Item, PartialValue
+from onnx_symmem.shapes.values import Between, Item, PartialValue
 
 if TYPE_CHECKING:
     from onnx_symmem.shapes.facts import Facts
@@ -190,10 +190,13 @@ class NodeContext:
 
     def item(self, k: int, position: int, lo: int = 0) -> DimLike:
         """Element `position` of the integer input k as a dim, an unknown shared by all uses if need be."""
-        exprs = self.exprs(k)
-        found = exprs[position] if exprs is not None and position < len(exprs) else None
-        if found is not None:
+        value = self.value(k)
+        found = value.items[position] if value is not None and position < len(value.items) else None
+        if isinstance(found, Expr):
             return found
+        if isinstance(found, Between):
+            reason = "it is computed in floats that are rounded several times"
+            return Unknown(reason, found.hi, lo, ("item", self._inputs[k], position))
         reason = f"the contents of '{self.input_name(k)}' are computed from data"
         return Unknown(reason, None, lo, ("item", self._inputs[k], position))
 

@@ -16,9 +16,15 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from onnx_symmem.expr.expression import Expr, ceildiv, scaled_floor
+from onnx_symmem.expr.expression import Expr, ceildiv, maximum, minimum, scaled_floor
+from onnx_symmem.shapes.estimates import (
+    estimated_extremum,
+    estimated_product,
+    estimated_quotient,
+    floor_between,
+)
 from onnx_symmem.shapes.facts import Facts
-from onnx_symmem.shapes.values import Item, Real
+from onnx_symmem.shapes.values import Estimate, Item, Real
 
 __all__ = [
     "constant", "fits", "is_exact", "lifted", "real_ceil", "real_div", "real_extremum", "real_floor",
@@ -112,9 +118,11 @@ def real_mul(facts: Facts, elem: int, a: Item, b: Item) -> Item:
         a, b = b, a
     x, y = lifted(a), lifted(b)
     if x is None or y is None or not is_exact(x):
-        return None
+        return estimated_product(facts, elem, a, b)
     if not isinstance(b, float):
-        return _quotient(facts, x.num * y.num, x.den * y.den, elem) if is_exact(y) else None
+        if is_exact(y):
+            return _quotient(facts, x.num * y.num, x.den * y.den, elem)
+        return estimated_product(facts, elem, a, b)
     factor = y.num.as_int() or 0
     if factor == 0:
         return 0.0
@@ -125,19 +133,21 @@ def real_mul(facts: Facts, elem: int, a: Item, b: Item) -> Item:
         if whole is not None:
             return _quotient(facts, whole * factor, 1, elem)
         return _quotient(facts, x.num * factor, den, elem)
-    return Real(x.num, 1, b) if elem == TensorProto.FLOAT and x.den == 1 else None
+    if elem == TensorProto.FLOAT and x.den == 1:
+        return Real(x.num, 1, b)
+    return estimated_product(facts, elem, a, b)
 
 
 def real_div(facts: Facts, elem: int, a: Item, b: Item) -> Item:
-    """a / b for a constant b that is an integer or a power of two."""
+    """a / b: exact floors follow where b is an integer or a power of two."""
     pair = _exact_pair(a, b)
     if pair is None:
-        return None
+        return estimated_quotient(facts, elem, a, b)
     x, y = pair
     divisor = y.num.as_int()
     # By p / 2**k, the multiple of p nearest below is not what floor finds: integers and powers of two only.
     if not divisor or (y.den > 1 and not _is_power_of_two(abs(divisor))):
-        return None
+        return estimated_quotient(facts, elem, a, b)
     num, den = x.num * y.den, x.den * abs(divisor)
     num = -num if divisor < 0 else num
     whole = num.exact_quotient(Expr.const(den))
@@ -148,6 +158,8 @@ def real_floor(facts: Facts, elem: int, item: Item) -> Item:
     """floor(item), still a float."""
     if isinstance(item, float):
         return constant(np.floor, elem, item)
+    if isinstance(item, Estimate):
+        return floor_between(facts, item)
     if not isinstance(item, Real):
         return None
     if item.scale != 1.0:
@@ -159,6 +171,8 @@ def real_ceil(facts: Facts, elem: int, item: Item) -> Item:
     """ceil(item), still a float."""
     if isinstance(item, float):
         return constant(np.ceil, elem, item)
+    if isinstance(item, Estimate):
+        return floor_between(facts, item, 1)
     if not isinstance(item, Real):
         return None
     if item.scale != 1.0:
@@ -166,11 +180,12 @@ def real_ceil(facts: Facts, elem: int, item: Item) -> Item:
     return Real(facts.simplify(ceildiv(item.num, item.den)))
 
 
-def real_extremum(facts: Facts, a: Item, b: Item, pick: Callable[..., Expr]) -> Item:
-    """The larger or smaller of two floats, as `pick` says."""
+def real_extremum(facts: Facts, a: Item, b: Item, largest: bool) -> Item:
+    """The larger or smaller of two floats."""
     pair = _exact_pair(a, b)
     if pair is None:
-        return None
+        return estimated_extremum(facts, a, b, largest)
     x, y = pair
     den = max(x.den, y.den)
+    pick = maximum if largest else minimum
     return Real(facts.simplify(pick(x.num * (den // x.den), y.num * (den // y.den))), den)

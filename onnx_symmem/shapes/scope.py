@@ -303,7 +303,7 @@ class Scope:
             return
         _, index, position = key
         value = self.values.get(index)
-        if value is not None and value.items[position] is None:
+        if value is not None and not isinstance(value.items[position], Expr):
             items = list(value.items)
             items[position] = symbol
             self.values[index] = PartialValue(value.dims, tuple(items))

@@ -3,10 +3,12 @@
 Shape arithmetic in exported models runs over int64 tensors, and now and then detours over floats
 (Cast, Mul by a scale, Floor, Cast back). An item of a followed tensor is
 
-    Expr    an integer or boolean (0, 1)
-    float   a floating-point constant
-    Real    a float that comes from sizes: num / den rounded once, or num * scale rounded once
-    None    unknown
+    Expr      an integer or boolean (0, 1)
+    float     a floating-point constant
+    Real      a float that comes from sizes: num / den rounded once, or num * scale rounded once
+    Estimate  a float that comes from sizes by several roundings
+    Between   an integer between two sizes, what an Estimate rounds to
+    None      unknown
 """
 
 from __future__ import annotations
@@ -23,8 +25,17 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.graph.load import external_entry, read_tensor_bytes
 
 __all__ = [
-    "FLOAT_TYPES", "INTEGER_TYPES", "MAX_CONSTANT", "MAX_FOLLOWED", "Item", "PartialValue", "Real",
-    "follows", "read_tensor",
+    "FLOAT_TYPES",
+    "INTEGER_TYPES",
+    "MAX_CONSTANT",
+    "MAX_FOLLOWED",
+    "Between",
+    "Estimate",
+    "Item",
+    "PartialValue",
+    "Real",
+    "follows",
+    "read_tensor",
 ]  # fmt: skip
 
 MAX_CONSTANT = 4096  # elements of a constant that are read
@@ -49,7 +60,23 @@ class Real:
     scale: float = 1.0
 
 
-Item = Expr | Real | float | None
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A float >= 0 that differs from the smallest (or `largest`) num / den of `options` by few roundings."""
+
+    options: tuple[tuple[Expr, Expr], ...]
+    largest: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """An integer known only to lie between two sizes, both included."""
+
+    lo: Expr
+    hi: Expr
+
+
+Item = Expr | Real | Estimate | Between | float | None
 
 
 @dataclass(frozen=True, slots=True)

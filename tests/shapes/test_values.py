@@ -266,3 +266,33 @@ def test_symbols_are_the_dim_names() -> None:
     shapes = infer(graph(SCALARS, [X], "a b", **NUMBERS))
     assert shapes.graph.values[shapes.graph.view.index["a"]].exprs == (Expr.symbol("a"),)
     assert shapes.input_symbols == ("a", "b")
+
+
+def test_several_roundings_leave_a_size_within_one() -> None:
+    nodes = [
+        node("Shape", "x", "s"),
+        node("ReduceMin", "s", "least", keepdims=0),
+        node("ReduceMax", "s", "most", keepdims=0),
+        node("Cast", "least", "fl", to=FLOAT),
+        node("Cast", "most", "fm", to=FLOAT),
+        node("Reciprocal", "fl", "rl"),
+        node("Mul", "rl short", "p"),
+        node("Reciprocal", "fm", "rm"),
+        node("Mul", "rm long", "q"),
+        node("Min", "p q", "scale"),
+        node("Cast", "s", "fs", to=FLOAT),
+        node("Mul", "fs scale", "scaled"),
+        node("Floor", "scaled", "floors"),
+        node("Cast", "floors", "sizes", to=INT64),
+        node("ConstantOfShape", "sizes", "y"),
+    ]
+    proto = model(graph(nodes, [X], "y", short=np.float32(160), long=np.float32(320)))
+    shapes = infer(proto)
+    bounds = [u.bound for u in shapes.unknowns]
+    assert len(bounds) == 2
+    for a, b in ((3, 7), (100, 100), (97, 331), (640, 480), (1000, 7), (31, 3000)):
+        real = run_values(proto, {"a": a, "b": b})["y"].shape
+        for bound, size in zip(bounds, real, strict=True):
+            assert bound is not None
+            most = bound.evaluate({"a": a, "b": b})
+            assert most - 2 <= size <= most

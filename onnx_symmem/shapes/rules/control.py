@@ -17,7 +17,6 @@ from onnx_symmem.expr.expression import ONE, Expr, maximum
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown
 from onnx_symmem.shapes.registry import rule
 from onnx_symmem.shapes.scope import Scope, SequenceState, State, merge_dims
-from onnx_symmem.shapes.table import Dims
 from onnx_symmem.shapes.values import PartialValue
 
 __all__: list[str] = []
