@@ -67,7 +67,7 @@ def optimize(
     provider: str = "cpu",
     ort_level: str = "extended",
     verify: bool = True,
-    verify_at: Sequence[Mapping[str, int]] = (),
+    verify_at: Mapping[str, int] | Sequence[Mapping[str, int]] = (),
     inputs: Mapping[str, Fill] | None = None,
     search: SearchLimits | None = None,
     seed: int = 0,
@@ -81,8 +81,9 @@ def optimize(
     before anything is written. progress: called with (stage, steps done, steps in all).
     """
     target = None if out is None else Path(out)
+    shapes = (verify_at,) if isinstance(verify_at, Mapping) else tuple(verify_at)
     options = OptimizeOptions(
-        provider, ort_level, verify, tuple(verify_at), inputs or {}, search or SearchLimits(), seed
+        provider, ort_level, verify, shapes, inputs or {}, search or SearchLimits(), seed
     )
     found = optimize_model(model, target, domain, options, progress)
     return Optimized(found.proto, optimization_figures(found, target), found)

@@ -28,6 +28,8 @@ def check_target(out: Path) -> None:
         raise UsageError(f"{out}: the folder '{out.parent}' does not exist; create it first")
     if out.is_dir():
         raise UsageError(f"{out}: is a folder; expected a file name such as {out / 'model.onnx'}")
+    if out.exists() and not out.is_file():
+        raise UsageError(f"{out}: is not a regular file; expected the name of a model file")
     if not os.access(out.parent, os.W_OK):
         raise UsageError(f"{out}: the folder '{out.parent}' is not writable")
 
@@ -53,8 +55,13 @@ class StagedModel:
         keep: bool = False,
     ) -> None:
         check_target(out)
+        if out.is_symlink():  # a link stays a link: what it points to is replaced
+            out = out.resolve()
         self.out = out
-        self._folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".tmp", dir=out.parent))
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".tmp", dir=out.parent))
+        except OSError as error:
+            raise UsageError(f"{out}: cannot be written ({error.strerror or error})") from None
         self.path = self._folder / out.name
         self._data = self._folder / f"{out.name}.data"
         try:
@@ -68,6 +75,9 @@ class StagedModel:
             else:
                 self._copy_external(copy, source_folder)
             self.path.write_bytes(copy.SerializeToString(deterministic=True))
+        except OSError as error:
+            self._discard()
+            raise UsageError(f"{out}: cannot be written ({error.strerror or error})") from error
         except BaseException:
             self._discard()
             raise

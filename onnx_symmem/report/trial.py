@@ -9,7 +9,7 @@ from onnx_symmem.errors import UsageError, VerificationFailed
 from onnx_symmem.graph.load import LoadedModel, load_model
 from onnx_symmem.report.measurements import Comparison, OutputsCompared, measured_run
 from onnx_symmem.run.inputs import Fill, generate_inputs, resolve_shape
-from onnx_symmem.run.measure import measure, measure_baseline
+from onnx_symmem.run.measure import domain_at, measure, measure_baseline
 from onnx_symmem.run.session import shipped
 from onnx_symmem.run.verify import verify
 from onnx_symmem.shapes.engine import infer_shapes
@@ -40,7 +40,8 @@ def compare_models(
     tell = tell or (lambda _stage: None)
     tell("inferring shapes")
     first, second = load_model(before), load_model(after)
-    known, known_after = infer_shapes(first.view()), infer_shapes(second.view())
+    asked = domain_at(at)
+    known, known_after = infer_shapes(first.view(), asked), infer_shapes(second.view(), asked)
     _same_interface(first, second, known, known_after)
     shape = resolve_shape(known, at)
     shape_after = {name: shape[name] for name in known_after.input_symbols if name in shape}

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto, helper
 
-from onnx_symmem.errors import DomainError, UsageError
+from onnx_symmem.errors import DomainError, RunFailed, UsageError
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.run.ports import FLOAT_PORTS
 from onnx_symmem.run.uses import InputUse, input_uses
@@ -61,8 +61,16 @@ class InputSpec:
 def generate_inputs(
     shapes: ModelShapes, at: Mapping[str, int], overrides: Mapping[str, Fill] | None = None, seed: int = 0
 ) -> dict[str, np.ndarray]:
-    """Arrays for all inputs of the model at the shape `at`; see `resolve_shape` for what may be left out."""
-    return {spec.name: make_input(spec, seed) for spec in plan_inputs(shapes, at, overrides)}
+    """Arrays for all inputs of the model at the shape `at`; see `resolve_shape` for what may be left out.
+
+    Raises RunFailed where they do not fit into memory.
+    """
+    specs = plan_inputs(shapes, at, overrides)
+    try:
+        return {spec.name: make_input(spec, seed) for spec in specs}
+    except MemoryError:
+        sizes = ", ".join(f"'{s.name}' {list(s.dims or ())}" for s in specs)
+        raise RunFailed(f"the inputs do not fit into memory: {sizes}") from None
 
 
 def resolve_shape(shapes: ModelShapes, at: Mapping[str, int]) -> dict[str, int]:
@@ -73,6 +81,9 @@ def resolve_shape(shapes: ModelShapes, at: Mapping[str, int]) -> dict[str, int]:
     """
     names = shapes.input_symbols
     legal = ", ".join(names) or "none"
+    for name, size in at.items():
+        if not isinstance(size, int) or size < 0:
+            raise DomainError(f"dim '{name}' = {size!r}: expected a size, 0 or more")
     known = dict(at)
     eliminated = shapes.domain.equalities
     for name in known:

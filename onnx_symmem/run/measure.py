@@ -37,7 +37,7 @@ from onnx_symmem.run.session import (
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import ModelShapes
 
-__all__ = ["Measurement", "RunFigures", "measure", "measure_baseline"]
+__all__ = ["Measurement", "RunFigures", "domain_at", "measure", "measure_baseline"]
 
 _Predict = Callable[[ModelShapes, Mapping[str, int], RunProfile], Prediction]
 
@@ -154,13 +154,13 @@ def measure_baseline(
     loaded = load_model(model)
 
     def prediction(_shapes: ModelShapes, shape: Mapping[str, int], run: RunProfile) -> Prediction:
-        return predict_baseline(loaded, level, provider, shape, run, _domain_at(at))
+        return predict_baseline(loaded, level, provider, shape, run, domain_at(at))
 
     settings = baseline_settings(level, provider)
     return _measured(loaded, at, settings, overrides, runs, seed, shapes, latency_runs, prediction)
 
 
-def _domain_at(at: Mapping[str, int]) -> Domain:
+def domain_at(at: Mapping[str, int]) -> Domain:
     """A size of 0 is legal where it is asked for, though not assumed otherwise."""
     return Domain({name: SymbolRange(0) for name, size in at.items() if size == 0})
 
@@ -178,7 +178,7 @@ def _measured(
 ) -> Measurement:
     if runs < 1:
         raise UsageError(f"runs = {runs}: expected at least 1")
-    shapes = shapes or infer_shapes(loaded.view(), _domain_at(at))
+    shapes = shapes or infer_shapes(loaded.view(), domain_at(at))
     shape = resolve_shape(shapes, at)
     feeds = feeds_of(generate_inputs(shapes, shape, overrides, seed))
     before = device_bytes_in_use(settings)

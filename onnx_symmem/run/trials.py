@@ -41,8 +41,8 @@ def runnable_shapes(
             break
         if peak_at(shape) > _MOST_BYTES:
             continue
-        free = {n: shape[n] for n in shapes.input_symbols}
         try:
+            free = _agreeing(shapes, {n: shape[n] for n in shapes.input_symbols})
             run_session(session, feeds_of(generate_inputs(shapes, free, inputs, seed)), label=label)
         except (RunFailed, DomainError) as error:
             reason = str(error)
@@ -54,6 +54,20 @@ def runnable_shapes(
             "with --verify-at, or what its inputs need with --input"
         )
     return tuple(found)
+
+
+def _agreeing(shapes: ModelShapes, shape: Mapping[str, int]) -> dict[str, int]:
+    """The shape with sizes that the model's own equations say, such as total = past + seq."""
+    result = dict(shape)
+    for a in shapes.assumptions:
+        for side, other in ((a.left, a.right), (a.right, a.left)):
+            atom = side.as_atom()
+            if a.kind not in ("equal", "equal_or_one") or atom is None or atom.name not in result:
+                continue
+            if len(other.symbols()) > 1 and atom.name not in other.symbols() <= result.keys():
+                result[atom.name] = max(other.evaluate(result), 1)
+                break
+    return result
 
 
 def _trial_shapes(shapes: ModelShapes) -> Iterator[Mapping[str, int]]:
@@ -70,7 +84,7 @@ def _trial_shapes(shapes: ModelShapes) -> Iterator[Mapping[str, int]]:
     wishes = [*small, *(dict.fromkeys(names, size) for size in _SIZES[:_SMALL])]
     for alike in small[:2]:
         total = sum(alike.values())
-        wishes += [{**alike, name: total - alike[name]} for name in names[1:]]
+        wishes += [{**alike, name: total - alike[name]} for name in names]
     wishes += [_alike(names, size) for size in _SIZES[_SMALL:]]
     for wanted in wishes:
         legal = legal_near(domain, {n: _within(v, domain.range_of(n)) for n, v in wanted.items()})

@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import onnx
 import pytest
@@ -110,3 +112,24 @@ def test_elsewhere_the_data_is_copied_all_the_same(tmp_path, source):
     model, _ = source
     with StagedModel(model.proto, tmp_path / "b.onnx", model.folder, keep=True) as staged:
         assert [p.name for p in staged.commit()] == ["b.onnx.data", "b.onnx"]
+
+
+def test_devices_and_pipes_are_not_overwritten(tmp_path, source):
+    model, _ = source
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="not a regular file"):
+        StagedModel(model.proto, pipe, model.folder)
+    assert pipe.is_fifo()
+
+
+def test_a_link_stays_a_link(tmp_path, source):
+    model, _ = source
+    real = tmp_path / "real.onnx"
+    real.write_bytes(b"old")
+    link = tmp_path / "link.onnx"
+    link.symlink_to(real)
+    with StagedModel(model.proto, link, model.folder, inline=True) as staged:
+        staged.commit()
+    assert link.is_symlink()
+    assert onnx.load(real).graph.node

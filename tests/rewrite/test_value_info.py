@@ -78,3 +78,36 @@ def test_dim_text():
 
     assert dim_text(Expr.const(7)) == 7
     assert dim_text(8 * ((Expr.symbol("h") - 1) // 8) + 8) == "8*((h + 7)//8)"
+
+
+def test_unnamed_input_dims_get_the_name_that_other_dims_refer_to():
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 4])
+    nodes = [helper.make_node("Exp", ["x"], ["t"]), helper.make_node("Neg", ["t"], ["y"])]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 18)], ir_version=10
+    )
+    loaded = load_model(model)
+    result = load_model(write_dims(loaded.proto, infer_shapes(loaded.view())))
+    assert infer_shapes(result.view()).input_symbols == ("x_dim_0",)
+    assert [str(d) for d in infer_shapes(result.view()).graph.of("t")] == ["x_dim_0", "4"]
+
+
+def test_optionals_are_not_declared_as_tensors():
+    from onnx_symmem.run.session import create_session
+
+    nodes = [
+        helper.make_node("Optional", ["x"], ["o"]),
+        helper.make_node("Identity", ["o"], ["p"]),
+        helper.make_node("OptionalGetElement", ["p"], ["t"]),
+        helper.make_node("Neg", ["t"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 18)], ir_version=10
+    )
+    loaded = load_model(model)
+    result = write_dims(loaded.proto, infer_shapes(loaded.view()))
+    assert [i.name for i in result.graph.value_info] == ["t"]
+    assert create_session(result).get_outputs()[0].name == "y"
