@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
+from onnx_symmem.errors import UsageError
 from onnx_symmem.graph.load import check_external_data, load_model
-from onnx_symmem.memory.execution_order import default_order, priority_order
+from onnx_symmem.memory.execution_order import RULES
 from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import value_sizes
@@ -108,7 +109,9 @@ def memory_profile(
     view = loaded.view()
     shapes = infer(view, domain_of(view, domain))
     name = order or execution_order_of(loaded.proto)
-    rule = default_order if name == "default" else priority_order
+    if name not in RULES:
+        raise UsageError(f"order '{name}' is not known; expected one of {', '.join(RULES)}")
+    rule = RULES[name]
     prepared = prepare(view.graph, keys_at_load(loaded, shapes.graph), PlanOptions(provider), rule)
     return profile(prepared.plan(rule(view.graph)), value_sizes(shapes.graph))
 
