@@ -11,7 +11,7 @@ from onnx_symmem.memory.plan import PlanInput
 
 __all__ = ["BIT_SET_NODES", "BufferGraph", "buffer_graph"]
 
-BIT_SET_NODES = 8_000  # above, ancestor sets (n*n/8 bytes) cost more than they tell
+BIT_SET_NODES = 6_000  # above, ancestor sets (n*n/8 bytes) cost more than they tell
 
 
 @dataclass(frozen=True)

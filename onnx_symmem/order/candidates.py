@@ -10,7 +10,7 @@ compared by the sizes of their buffers; the exact plan is made of the best ones 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from itertools import chain, count
 
 import numpy as np
@@ -22,10 +22,11 @@ from onnx_symmem.memory.plan import PlanInput
 from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import ValueSizes
 from onnx_symmem.order.buffers import BufferGraph, buffer_graph
-from onnx_symmem.order.cut_bound import CutLimits, peak_floor
+from onnx_symmem.order.cut_bound import peak_floor
 from onnx_symmem.order.heuristics import HEURISTICS
+from onnx_symmem.order.limits import SearchLimits, limits_for
 from onnx_symmem.order.moments import Moments
-from onnx_symmem.order.window import WindowLimits, improve_order
+from onnx_symmem.order.window import improve_order
 
 __all__ = ["CandidateOrder", "CandidateSearch", "SearchLimits", "candidate_orders", "peaks_at", "rank"]
 
@@ -33,19 +34,6 @@ _SEARCHED = "+search"
 
 Tick = Callable[[str, int, int], None]
 """Progress: what is being done, steps done, steps in all."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchLimits:
-    """How much is tried: steering shapes per heuristic, local searches on so many best orders, exact plans
-    of so many, rounds in which a shape that refuted an order is added to the steering shapes."""
-
-    shapes: int = 8
-    improved: int = 3
-    exact: int = 12
-    rounds: int = 3
-    window: WindowLimits = field(default_factory=WindowLimits)
-    floor: CutLimits = field(default_factory=CutLimits)
 
 
 @dataclass(frozen=True)
@@ -111,13 +99,15 @@ class CandidateSearch:
         tick: Tick | None = None,
     ) -> None:
         self.prepared, self.sizes = prepared, sizes
-        self.limits = limits or SearchLimits()
+        nodes = len(prepared["priority"].view.nodes)
+        self.limits, self.notice = limits_for(limits or SearchLimits(), nodes)
         self.tick: Tick = tick or (lambda _what, _done, _total: None)
         self.view = prepared["priority"].view
         self.graph = buffer_graph(prepared["priority"])
         self.shapes: tuple[Mapping[str, int], ...] = ()
         self.table = np.zeros((len(self.graph.producer), 0))
         self.runs: dict[tuple[int, ...], _Run] = {}
+        self.peaks: dict[tuple[int, ...], np.ndarray] = {}
         self.exact: dict[tuple[int, ...], MemoryProfile] = {}
         for name, order in given.items():
             file = file_for_default(self.view, order)
@@ -142,9 +132,13 @@ class CandidateSearch:
         self.shapes = (*self.shapes, *shapes)
         self.table = np.hstack([self.table, buffer_bytes(self.graph, self.sizes, shapes)])
         self._by_heuristics(range(first, min(len(self.shapes), first + self.limits.shapes)))
+        if not self.limits.improved:
+            return
         floor = self._floor()
         starts = self._starts(floor, ceiling is not None)
         total = self.limits.window.windows * len(starts)
+        window = self.limits.window
+        window = replace(window, work=window.work // len(starts), splits=window.splits // len(starts))
         for number, start in enumerate(starts):
             done = [self.limits.window.windows * number]
 
@@ -153,7 +147,7 @@ class CandidateSearch:
                 self.tick("improving orders", done[0], total)
 
             top = None if ceiling is None else np.asarray(ceiling, dtype=np.float64)
-            better = improve_order(self.graph, self.table, start, floor, self.limits.window, advance, top)
+            better = improve_order(self.graph, self.table, start, floor, window, advance, top)
             name = self.runs[start].name
             self._hoisted(name if name.endswith(_SEARCHED) else name + _SEARCHED, better)
 
@@ -183,8 +177,17 @@ class CandidateSearch:
 
     def _peaks(self) -> dict[tuple[int, ...], np.ndarray]:
         """Peaks of all orders by the sizes of their buffers."""
-        moments = Moments(self.graph, self.table)
-        return {order: moments.along(order).max(axis=0, initial=0.0) for order in self.runs}
+        stale: dict[int, list[tuple[int, ...]]] = {}  # by how many shapes their peaks are known for
+        for order in self.runs:
+            known = len(self.peaks.get(order, ()))
+            if known < len(self.shapes):
+                stale.setdefault(known, []).append(order)
+        for known, orders in stale.items():
+            moments = Moments(self.graph, self.table[:, known:])
+            for order in orders:
+                new = moments.along(order).max(axis=0, initial=0.0)
+                self.peaks[order] = np.concatenate([self.peaks.get(order, np.zeros(0)), new])
+        return {order: self.peaks[order] for order in self.runs}
 
     def _floor(self) -> np.ndarray:
         """Bytes per shape that no order gets below: what the search steers by."""

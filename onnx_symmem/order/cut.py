@@ -22,6 +22,7 @@ from onnx_symmem.order.flow import UNLIMITED, FlowNetwork
 __all__ = ["BEFORE", "FREE", "NOT_BEFORE", "CutFinder", "DownSetCut"]
 
 FREE, BEFORE, NOT_BEFORE = 0, 1, 2
+_EFFORT = 3_000_000  # looks at arcs per flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,10 @@ class FreeNetwork:
                     self.lives.append((buffer, self.source, heads))
 
     def solve(self, sizes: Sequence[int], sets: bool = False) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-        """Bytes of a minimum cut, and with `sets` the free nodes of the largest and the smallest down-set."""
+        """Bytes of a minimum cut, and with `sets` the free nodes of the largest and the smallest down-set.
+
+        Where the flow takes too long, bytes that no cut is below, and no free nodes.
+        """
         direct: dict[tuple[int, int], int] = {}
         shared: dict[tuple[int, tuple[int, ...]], int] = {}
         for buffer, tail, heads in self.lives:
@@ -145,8 +149,8 @@ class FreeNetwork:
                 network.arc(self.vertices + k, head, UNLIMITED)
         for node, before in self.needs:
             network.arc(node, before, UNLIMITED)
-        value = network.maximum(self.source, self.sink)
-        if not sets:
+        value = network.maximum(self.source, self.sink, _EFFORT)
+        if not sets or not network.complete:
             return value, (), ()
         near = network.source_side(self.source)
         far = network.sink_side(self.sink)

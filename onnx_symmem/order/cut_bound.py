@@ -33,8 +33,8 @@ class CutLimits:
     """Nodes looked at, and the work of their flows in vertices and arcs of all networks together."""
 
     nodes: int = 160
-    work: int = 1_000_000
-    network: int = 20_000
+    work: int = 2_000_000
+    network: int = 150_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class _Cuts:
         """Network and buffers live anyway, None where the network is too large."""
         if node not in self.networks:
             roles = self.finder.roles(node)
-            self.work += self.graph.size // 8
+            self.work += self.graph.size // 2
             found = None
             if roles.count(0) <= self.limits.network:
                 found = self.finder.network(roles), self.finder.live_anyway(roles)

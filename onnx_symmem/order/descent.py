@@ -26,9 +26,11 @@ def split_by_cuts(
     order: Sequence[int],
     weights: np.ndarray | None = None,
     early: bool = True,
-    splits: int = 200,
-) -> tuple[int, ...]:
-    """The least costly order met on the way; cost is the largest entry of the live bytes of any step.
+    work: int = 200_000,
+) -> tuple[tuple[int, ...], int]:
+    """The least costly order met on the way, and the work it took: nodes of all cut parts together.
+
+    Cost is the largest entry of the live bytes of any step; `work` is not exceeded by more than one split.
 
     The bytes of `moments` are in units of a reference per shape. Cuts are made at the shape where the worst
     step costs most, or for sums with the given `weights` per shape. `early` prefers the least of several
@@ -42,20 +44,22 @@ def split_by_cuts(
     ends = [0, len(current)]
     fixed: set[int] = set()
     best, least = tuple(order), np.inf
-    for _ in range(splits):
+    spent = 0
+    while True:
         live = moments.along(current)
         cost = live.max(axis=1, initial=0.0)
         step = int(cost.argmax())
         if cost[step] < least:
             best, least = tuple(current), float(cost[step])
         node = current[step]
-        if node in fixed:
-            break
+        if node in fixed or spent > work:
+            return best, spent
         shape = -1 if weights is not None else int(live[step].argmax())
         if shape not in columns:
             columns[shape] = [int(s) for s in whole[:, shape]]
         part = bisect_right(ends, step) - 1
         start, end = ends[part], ends[part + 1]
+        spent += end - start + len(current) // 8
         roles = finder.roles_within(node, current[:start], current[end:])
         cut = finder.least(roles, columns[shape])
         chosen = set(cut.most if early else cut.fewest)
@@ -67,4 +71,3 @@ def split_by_cuts(
         at = start + len(before)
         ends[part + 1 : part + 1] = [at, at + 1]
         ends = sorted(set(ends))
-    return best

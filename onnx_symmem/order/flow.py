@@ -12,12 +12,17 @@ UNLIMITED = 1 << 200  # a capacity that no cut of finite capacity crosses
 
 
 class FlowNetwork:
-    """Vertices 0..n-1 and arcs with capacities; `maximum` may be called once."""
+    """Vertices 0..n-1 and arcs with capacities; `maximum` may be called once.
+
+    `complete` is False where it stopped early: the flow is then one that is possible, and no cut is known.
+    """
 
     def __init__(self, vertices: int) -> None:
         self.out: list[list[int]] = [[] for _ in range(vertices)]
         self.head: list[int] = []  # arc 2k runs forward, 2k + 1 is its reverse
         self.capacity: list[int] = []
+        self.complete = False
+        self.spent = 0
 
     def arc(self, tail: int, head: int, capacity: int) -> None:
         """Add an arc."""
@@ -26,14 +31,20 @@ class FlowNetwork:
         self.head += (head, tail)
         self.capacity += (capacity, 0)
 
-    def maximum(self, source: int, sink: int) -> int:
-        """Value of a maximum flow; `capacity` then holds what is left of every arc."""
+    def maximum(self, source: int, sink: int, effort: int = 1 << 60) -> int:
+        """Value of a maximum flow, or of what was found by about `effort` looks at arcs.
+
+        `capacity` then holds what is left of every arc.
+        """
         total = 0
-        while True:
+        while self.spent < effort:
             level = self._levels(source, sink)
             if level[source] < 0:
-                return total
-            total += self._blocking_flow(source, sink, level)
+                self.complete = True
+                break
+            self.spent += len(self.head)
+            total += self._blocking_flow(source, sink, level, effort)
+        return total
 
     def source_side(self, source: int) -> list[bool]:
         """After `maximum`: the vertices that can still be reached, a minimum cut with fewest vertices."""
@@ -72,7 +83,7 @@ class FlowNetwork:
                     queue.append(other)
         return level
 
-    def _blocking_flow(self, source: int, sink: int, level: list[int]) -> int:
+    def _blocking_flow(self, source: int, sink: int, level: list[int], effort: int) -> int:
         head, capacity, out = self.head, self.capacity, self.out
         at = [0] * len(out)
         path: list[int] = []
@@ -81,6 +92,7 @@ class FlowNetwork:
             if vertex == sink:
                 least = min(capacity[arc] for arc in path)
                 total += least
+                self.spent += len(path)
                 first = -1
                 for k, arc in enumerate(path):
                     capacity[arc] -= least
@@ -89,6 +101,8 @@ class FlowNetwork:
                         first = k
                 vertex = head[path[first] ^ 1]
                 del path[first:]
+                if self.spent > effort:
+                    return total
                 continue
             arcs, wanted = out[vertex], level[vertex] - 1
             k, count = at[vertex], len(arcs)

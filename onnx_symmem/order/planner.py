@@ -16,7 +16,8 @@ from onnx_symmem.memory.peak import peak
 from onnx_symmem.memory.plan import PlanInput
 from onnx_symmem.memory.profile import MemoryProfile
 from onnx_symmem.memory.sizes import ValueSizes
-from onnx_symmem.order.candidates import CandidateOrder, CandidateSearch, SearchLimits, Tick, rank
+from onnx_symmem.order.candidates import CandidateOrder, CandidateSearch, Tick, rank
+from onnx_symmem.order.limits import SearchLimits
 from onnx_symmem.order.selection import OrderChoice, choose_order
 
 __all__ = ["PlannedOrder", "plan_order"]
@@ -34,6 +35,7 @@ class PlannedOrder:
     choice: OrderChoice
     candidates: tuple[CandidateOrder, ...]
     shapes: tuple[Mapping[str, int], ...]
+    notices: tuple[str, ...] = ()
 
 
 def plan_order(
@@ -55,7 +57,7 @@ def plan_order(
     search.steer(shapes, [base.at(shape) for shape in shapes])
     for number in range(search.limits.rounds + 1):
         candidates = search.candidates()
-        choice = choose_order(base, candidates, domain, tick, search.shapes)
+        choice = choose_order(base, candidates, domain, tick, search.shapes, search.limits.proofs)
         if number == search.limits.rounds or rank(candidates)[0] is choice.chosen:
             break
         new = [shape for w in choice.witnesses if (shape := _whole(domain, w, shapes)) is not None]
@@ -63,8 +65,9 @@ def plan_order(
         if not new:
             break
         search.steer(new, [base.at(shape) for shape in (*search.shapes, *new)])
+    notices = () if search.notice is None else (search.notice,)
     tried = tuple(replace(t, peaks=t.peaks[: len(shapes)]) for t in choice.tried)
-    return PlannedOrder(replace(choice, tried=tried), candidates, search.shapes)
+    return PlannedOrder(replace(choice, tried=tried), candidates, search.shapes, notices)
 
 
 def _whole(

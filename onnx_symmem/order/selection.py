@@ -20,7 +20,7 @@ from onnx_symmem.order.candidates import CandidateOrder, Tick, rank
 __all__ = ["OrderChoice", "TriedOrder", "choose_order"]
 
 
-_PROOFS = 6  # candidates for which a proof is attempted, best first
+_PROOFS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,13 @@ def choose_order(
     domain: Domain,
     tick: Tick | None = None,
     shapes: Sequence[Mapping[str, int]] = (),
+    proofs: int = _PROOFS,
 ) -> OrderChoice:
     """Choose among `candidates`, the first of which is the order that would have run, as it is written now.
 
     `before` is the profile, or the peak, of the plan that would have run, with the dims that ONNX Runtime
-    knew. Candidates that are larger at one of `shapes`, where their peaks were taken, need no proof.
+    knew. Candidates that are larger at one of `shapes`, where their peaks were taken, need no proof;
+    proofs are attempted for the best `proofs` of the others.
     """
     base = before if isinstance(before, Peak) else peak(before, domain)
     tally = base.tally
@@ -75,7 +77,7 @@ def choose_order(
     for candidate in rank(candidates):
         if any(p > most for p, most in zip(candidate.peaks, limit, strict=False)):
             outcomes[candidate.name] = "refuted"
-        elif len(order) < _PROOFS:
+        elif len(order) < proofs:
             order.append(candidate)
     if candidates[0] not in order:
         order.append(candidates[0])

@@ -33,12 +33,13 @@ Move = tuple[str, int, int]
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
     """`windows` moves at most, windows of `width` nodes, `states` kept per step of one window's program;
-    `work` bounds the states that all programs look at together."""
+    `work` bounds the states that all programs look at together, `splits` the nodes of all parts cut."""
 
     windows: int = 100
     width: int = 24
     states: int = 400
-    work: int = 1_500_000
+    work: int = 3_000_000
+    splits: int = 600_000
 
 
 class _Search:
@@ -56,7 +57,7 @@ class _Search:
         self.ceiling = ceiling * (1 + _EQUAL)
         self.moments = Moments(graph, scaled)
         self.finder = CutFinder(graph)
-        self.work = 0
+        self.work = self.splits = 0
         self.take(tuple(order))
 
     def take(self, order: tuple[int, ...]) -> None:
@@ -122,13 +123,22 @@ class _Search:
             if second:
                 weights = np.zeros(len(self.peaks))
                 weights[shape] = 1.0
-            return split_by_cuts(self.moments, self.finder, self.order, weights, bool(first))
+            left = self.limits.splits - self.splits
+            if left <= 0:
+                return None
+            order, spent = split_by_cuts(
+                self.moments, self.finder, self.order, weights, bool(first), left // 3
+            )
+            self.splits += spent
+            return order
         peaks, goal = self.peaks, self.peaks[shape]
         caps = np.where(peaks > goal, peaks * (1 + _EQUAL), goal * (1 - _EQUAL))
         if self.peaks[shape] > self.ceiling[shape]:
             caps = np.full(len(peaks), np.inf)
         caps = np.minimum(caps, np.maximum(self.ceiling, peaks * (1 + _EQUAL)))
         caps[shape] = goal * (1 - _EQUAL)
+        if self.work > self.limits.work:
+            return None
         nodes = self.order[first:second]
         found = best_sequence(
             self.graph, self.moments.sizes, self._segment(first, second), caps, self.limits.states
@@ -171,7 +181,7 @@ def improve_order(
         if tick is not None:
             tick()
         step = next(search.untried, None)
-        if step is None or search.work > limits.work:
+        if step is None:
             break
         moved = search.moved(*step)
         if moved is not None and moved != search.order and search.better(moved):

@@ -126,11 +126,13 @@ def domain_of(view: ModelView, spec: DomainSpec) -> Domain:
             ranges[name] = given
         elif isinstance(given, int):
             ranges[name] = SymbolRange(given, given)
-        else:
+        elif isinstance(given, tuple | list) and len(given) == 2:
             lo, hi = given
             if hi is not None and hi < lo:
                 raise DomainError(f"dim '{name}': the range {lo}..{hi} is upside down")
             ranges[name] = SymbolRange(lo, hi)
+        else:
+            raise DomainError(f"dim '{name}' = {given!r}: expected a size or (lo, hi or None)")
     declared = DeclaredDims(view.graph)
     for index in view.graph.inputs:
         value = view.graph.values[index]
@@ -188,7 +190,7 @@ def optimize_model(
             planned = plan_order(
                 prepared, sizes, shapes.domain, samples, before, given, options.search, clock.tick
             )
-            choice = planned.choice
+            choice, notices = planned.choice, (*notices, *planned.notices)
         with clock.stage("prove", "proving"):
             orders = [candidate.order for candidate in planned.candidates]
             least = lower_bound(prepared["priority"], sizes, shapes.domain, orders, samples)
@@ -206,7 +208,7 @@ def optimize_model(
                     StagedModel(proto, target, base.folder, inline=inline, keep=as_it_is)
                 )
                 # Without a target the caller gets the model as an object, so it has to hold its weights.
-                proto = onnx.load(staged.path, load_external_data=out is None)
+                proto = onnx.load(staged.path, format="protobuf", load_external_data=out is None)
         verified: tuple[Verification, ...] = ()
         if options.verify and staged is not None:
             with clock.stage("verify", "verifying outputs"):

@@ -41,3 +41,13 @@ def test_unlimited_arcs_are_not_cut():
     network.arc(2, 3, UNLIMITED)
     network.arc(3, 1, 9)
     assert network.maximum(0, 1) == 7
+
+
+def test_a_flow_that_is_broken_off_is_below_the_least_cut():
+    network = FlowNetwork(12)
+    for middle in range(2, 12):
+        network.arc(0, middle, middle)
+        network.arc(middle, 1, 5)
+    value = network.maximum(0, 1, effort=3)
+    assert not network.complete
+    assert 0 < value < sum(min(m, 5) for m in range(2, 12))
