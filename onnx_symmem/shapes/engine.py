@@ -137,7 +137,7 @@ class Run:
         """Forget what was noted since the mark."""
         facts, unknowns, assumptions, relations, failures, shared, count = mark
         self._symbol_count = cast("int", count)
-        self.facts.reset(cast("tuple[Domain, int, int]", facts))
+        self.facts.reset(cast("tuple[Domain, int, tuple[str, ...], int]", facts))
         del self.unknowns[cast("int", unknowns) :]
         self._fresh_names = dict.fromkeys(u.symbol for u in self.unknowns if u.symbol)
         # The mark may be used again: hand out copies.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from onnx_symmem.errors import DomainError
 from onnx_symmem.expr.atom import SYMBOL
@@ -23,17 +24,20 @@ class Facts:
     """A domain that grows: fresh symbols, limits and equalities are added, questions are answered.
 
     Answers stay valid when facts are added (facts only narrow); cached simplifications are dropped when
-    a symbol in use becomes narrower, because better ones may then exist.
+    a symbol in use becomes narrower, because better ones may then exist. Fresh symbols join the domain
+    when more than their own bound is known of them; until then a question about some of them is asked of
+    a domain with just these, so that a model may have thousands.
     """
 
     def __init__(self, domain: Domain, input_symbols: tuple[str, ...] = ()) -> None:
+        self._given = domain
         self._domain = domain
         self._inputs = input_symbols
-        self._fresh: list[str] = []
-        self._pending: dict[str, SymbolRange] = {}
+        self._fresh: dict[str, tuple[SymbolRange, Expr | None]] = {}
+        self._waiting: dict[str, None] = {}
+        self._views: dict[frozenset[str], Domain] = {}
         self._simplified: dict[Expr, Expr] = {}
         self._bounds: dict[Expr, tuple[int | None, int | None]] = {}
-        self._given = domain
         self._divisors = _divisors_of(domain)
         self.limits: list[Limit] = []
 
@@ -44,28 +48,65 @@ class Facts:
     @property
     def domain(self) -> Domain:
         """The domain with everything added so far."""
-        if self._pending:
-            pending, self._pending = self._pending, {}
-            self._domain = self._domain.with_ranges(pending)
+        if self._waiting:
+            self._join(tuple(self._waiting))
         return self._domain
 
+    def _with(self, names: Iterable[str]) -> Domain:
+        """The domain and what is known of some fresh symbols that have not joined it."""
+        ranges, bounds = dict(self._domain.ranges), list(self._domain.inequalities)
+        for name in names:
+            allowed, bound = self._fresh[name]
+            ranges[name] = allowed
+            if bound is not None and not bound.is_const:
+                bounds.append(bound - Expr.symbol(name))
+        return Domain(ranges, self._domain.equalities, tuple(bounds))
+
+    def _join(self, names: Iterable[str]) -> None:
+        names = [name for name in names if name in self._waiting]
+        if names:
+            self._domain = self._with(names)
+            for name in names:
+                del self._waiting[name]
+            self._views.clear()
+
+    def _closure(self, expr: Expr) -> tuple[str, ...]:
+        """Waiting symbols of an expression, of their bounds, and so on; in order of their making."""
+        found: set[str] = set()
+        stack = [name for name in expr.symbols() if name in self._waiting]
+        while stack:
+            name = stack.pop()
+            if name not in found:
+                found.add(name)
+                bound = self._fresh[name][1]
+                stack.extend(n for n in (bound.symbols() if bound is not None else ()) if n in self._waiting)
+        return tuple(name for name in self._waiting if name in found) if found else ()
+
     def _for(self, expr: Expr) -> Domain:
-        return self.domain if self._pending and expr.symbols() & self._pending.keys() else self._domain
+        if not self._waiting or not expr.symbols() & self._waiting.keys():
+            return self._domain
+        names = self._closure(expr)
+        key = frozenset(names)
+        found = self._views.get(key)
+        if found is None:
+            found = self._views[key] = self._with(names)
+        return found
 
-    def mark(self) -> tuple[Domain, int, int]:
+    def mark(self) -> tuple[Domain, int, tuple[str, ...], int]:
         """A point to return to with `reset`."""
-        return self.domain, len(self._fresh), len(self.limits)
+        return self._domain, len(self._fresh), tuple(self._waiting), len(self.limits)
 
-    def reset(self, mark: tuple[Domain, int, int]) -> None:
+    def reset(self, mark: tuple[Domain, int, tuple[str, ...], int]) -> None:
         """Forget what was added since the mark."""
-        self._pending = {}
-        self._domain = mark[0]
-        del self._fresh[mark[1] :]
-        del self.limits[mark[2] :]
+        self._domain, count, waiting, limits = mark
+        self._fresh = dict(islice(self._fresh.items(), count))
+        self._waiting = dict.fromkeys(waiting)
+        del self.limits[limits:]
         self._forget()
 
     def _forget(self) -> None:
         self._divisors = _divisors_of(self._domain)
+        self._views.clear()
         self._simplified.clear()
         self._bounds.clear()
 
@@ -127,24 +168,23 @@ class Facts:
     def declare(self, name: str, lo: int, bound: Expr | None) -> None:
         """Add a fresh symbol of values from `lo` to `bound`."""
         constant = bound.as_int() if bound is not None else None
-        self._fresh.append(name)
-        self._pending[name] = SymbolRange(lo, None if constant is None else max(constant, lo))
-        if bound is not None and constant is None:
-            self._domain = self.domain.with_inequality(bound - Expr.symbol(name))
+        self._fresh[name] = SymbolRange(lo, None if constant is None else max(constant, lo)), bound
+        self._waiting[name] = None
 
     def require_nonneg(self, expr: Expr, node: str, reason: str) -> None:
         """expr >= 0 in every run: note the limit and narrow the domain, unless it was known already."""
         expr = self.simplify(expr)
         if expr.is_const or self.at_least(expr, 0):
             return
+        self._join(self._closure(expr))
         single = symbol_bound(expr)
         try:
             if single is None:
-                self._domain = self.domain.with_inequality(expr)
+                self._domain = self._domain.with_inequality(expr)
                 self.limits.append(Limit(expr, node, reason))
             else:
                 name, lo, hi = single
-                self._narrow(name, self.domain.range_of(name).meet(lo, hi))
+                self._narrow(name, self._domain.range_of(name).meet(lo, hi))
                 self.limits.append(Limit(expr, node, reason, name, lo, hi))
         except DomainError:
             # No shape of the caller's domain gets through the node; the result holds for all of none.
@@ -153,30 +193,31 @@ class Facts:
         self._forget()
 
     def _narrow(self, name: str, to: SymbolRange) -> None:
-        self._domain = self.domain.with_ranges({name: to})
+        self._domain = self._domain.with_ranges({name: to})
 
     def require_equal(self, left: Expr, right: Expr, node: str, reason: str) -> bool:
         """left == right in every run; whether that came to limits of single symbols, which are then noted."""
         zero = without_common_factor(self.simplify(left - right), lambda e: self.at_least(e, 1))
         if zero.is_const:
             return False
+        self._join(self._closure(zero))
         for a, b in ((left, right), (right, left)):
             atom = b.as_atom()
             if atom is not None and atom.kind == "min" and a in atom.args:
                 for other in atom.args:
                     self.require_nonneg(other - a, node, reason)
                 return True
-        solved = elimination(zero, self._fresh, self._inputs, lambda e: self.at_least(e, 1))
+        solved = elimination(zero, tuple(self._fresh), self._inputs, lambda e: self.at_least(e, 1))
         multiple = self._multiple(zero) if solved is None else None
         try:
             if solved is not None:
-                self._domain = self.domain.with_equality(*solved)
+                self._domain = self._domain.with_equality(*solved)
             elif multiple is not None:
                 name, divisor = multiple
-                self._narrow(name, replace(self.domain.range_of(name), divisor=divisor))
+                self._narrow(name, replace(self._domain.range_of(name), divisor=divisor))
                 self.limits.append(Limit(zero, node, reason, name, divisor=divisor))
             else:
-                self._domain = self.domain.with_equal(zero, 0)
+                self._domain = self._domain.with_equal(zero, 0)
         except DomainError:
             self.limits.append(Limit(-zero, node, f"{reason} (never met in the given domain)"))
         self._forget()
@@ -191,7 +232,7 @@ class Facts:
     def about_inputs(self) -> tuple[Domain, list[Limit]]:
         """The domain and the limits without what concerns fresh symbols."""
         fresh = frozenset(self._fresh)
-        domain = self.domain
+        domain = self._domain
         kept = Domain(
             {name: r for name, r in domain.ranges.items() if name not in fresh},
             {n: e for n, e in domain.equalities.items() if n not in fresh and not e.symbols() & fresh},

@@ -76,7 +76,7 @@ def _linear_attention(ctx: NodeContext) -> None:
         size, width = ctx.simplify(query[-1] // heads), ctx.simplify(value[-1] // states)
     ctx.same(value[-1], width * states, "heads share the hidden size evenly")
     ctx.set(0, (query[0], query[1], width * heads))
-    ctx.set(1, (query[0], states, size, width), ctx.elem(3) or None)
+    ctx.set(1, (query[0], states, size, width), ctx.elem(3) or ctx.elem(0))
 
 
 @rule("RotaryEmbedding")

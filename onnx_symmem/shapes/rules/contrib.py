@@ -23,6 +23,12 @@ def _as_first(ctx: NodeContext) -> None:
     ctx.set(0, ctx.need(0), ctx.elem(0))
 
 
+@rule("MemcpyFromHost", "MemcpyToHost")
+def _copy(ctx: NodeContext) -> None:
+    """Copies between host and device, which a model file may hold though onnx does not know them."""
+    ctx.set(0, ctx.need(0), ctx.elem(0))
+
+
 @rule("BiasSplitGelu", domain=MICROSOFT)
 def _bias_split_gelu(ctx: NodeContext) -> None:
     dims = ctx.need(0)

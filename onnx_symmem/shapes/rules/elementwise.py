@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import prod
 
 import numpy as np
+from onnx import TensorProto
 
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.shapes.arithmetic import BINARY, COMPARE, UNARY, cast, choose, fmod
@@ -152,7 +153,7 @@ def _where(ctx: NodeContext) -> None:
 def _dropout(ctx: NodeContext) -> None:
     dims = ctx.need(0)
     ctx.set(0, dims)
-    ctx.set(1, dims)
+    ctx.set(1, dims, TensorProto.BOOL if ctx.version >= 10 else None)
 
 
 @rule("Expand")
