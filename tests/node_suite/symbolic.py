@@ -58,12 +58,13 @@ OF_DATA = {"Compress", "ImageDecoder", "Loop", "NonMaxSuppression", "NonZero", "
 
 @dataclass(frozen=True)
 class SymbolicTest:
-    """A node test: the symbolic model, the sizes of its symbols, and the real dims of its outputs."""
+    """A node test: the symbolic model, the sizes of its symbols, real dims and types of its outputs."""
 
     name: str
     model: onnx.ModelProto
     sizes: Mapping[str, int]
     outputs: Mapping[str, tuple[int, ...]]
+    types: Mapping[str, int]
     of_data: bool
 
 
@@ -139,16 +140,17 @@ def _symbolic(test: Any, mode: str) -> SymbolicTest | None:
     del graph.input[:]
     graph.input.extend(kept)
     outputs = {}
+    types = {info.name: info.type.tensor_type.elem_type for info in graph.output}
     for info, content in zip(graph.output, wanted, strict=True):
         array = _array(content)
         if array is None:
             return None
         outputs[info.name] = tuple(array.shape)
-        info.type.tensor_type.ClearField("shape")
+        info.ClearField("type")
     del graph.value_info[:]
     _forget_inner_shapes(graph)
     ops = {node.op_type for node in test.model.graph.node}
-    return SymbolicTest(test.name, proto, sizes, outputs, bool(ops & OF_DATA))
+    return SymbolicTest(test.name, proto, sizes, outputs, types, bool(ops & OF_DATA))
 
 
 def _forget_inner_shapes(graph: onnx.GraphProto) -> None:

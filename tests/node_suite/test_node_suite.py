@@ -41,6 +41,10 @@ def test_node_suite(mode: str) -> None:
         failed += [
             f"{test.name}: {u.reason}" for u in shapes.unknowns if u.reason.startswith("the rule failed")
         ]
+        kinds = dict(zip((v.name for v in shapes.graph.view.values), shapes.graph.elem_types, strict=True))
+        wrong += [
+            f"{test.name}: {n} has type {kinds[n]}" for n, kind in test.types.items() if kinds[n] != kind
+        ]
         found = verdict(test, shapes)
         if found not in ("right", "open"):
             wrong.append(found)

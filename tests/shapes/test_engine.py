@@ -270,3 +270,28 @@ def test_weights_are_not_needed() -> None:
     for key, content in (("location", "gone.bin"), ("offset", "0"), ("length", "6000")):
         tensor.external_data.add(key=key, value=content)
     assert texts(infer(of), "y") == ["n", "5"]
+
+
+def test_thousands_of_sizes_in_the_data_stay_cheap() -> None:
+    nodes = []
+    for k in range(400):
+        nodes += [
+            node("Greater", f"x c{k % 7}", f"m{k}"),
+            node("NonZero", f"m{k}", f"z{k}"),
+            node("Transpose", f"z{k}", f"t{k}"),
+            node("GatherND", f"x t{k}", f"g{k}"),
+            node("Unsqueeze", f"g{k} axis", f"h{k}"),
+            node("MatMul", f"h{k} w", f"y{k}"),
+        ]
+    constants = {"axis": [1], "w": [[1.0, 2.0]], **{f"c{k}": float(k) for k in range(7)}}
+    start = time.perf_counter()
+    shapes = infer(graph(nodes, [X], "y7 y399", **constants))
+    assert time.perf_counter() - start < 5
+    assert len(shapes.unknowns) == 400
+    assert {str(u.bound) for u in shapes.unknowns} == {"c*n"}
+
+
+def test_contradicting_sizes_break_no_rule() -> None:
+    nodes = [node("Shape", "a", "s"), node("Expand", "four s", "y"), node("Add", "y a", "z")]
+    shapes = infer(graph(nodes, [value("a", FLOAT, [3])], "z", four=[1.0, 2.0, 3.0, 4.0]))
+    assert shapes.graph.of("z") is not None

@@ -177,10 +177,16 @@ def _expand(ctx: NodeContext) -> None:
         else:
             unknown = Unknown(f"the contents of '{ctx.input_name(1)}' are computed from data")
             result.append(ctx.item(1, k - (lead - len(sizes))) if have == 1 else unknown)
-    value = ctx.value(0)
-    fixed = [d.as_int() if isinstance(d, Expr) else None for d in result]
-    if value is not None and None not in fixed and prod(d or 0 for d in fixed) <= MAX_FOLLOWED:
-        expanded = np.broadcast_to(value.array(), tuple(d or 0 for d in fixed))
-        ctx.set(0, result, value=PartialValue.of(expanded))
-    else:
-        ctx.set(0, result)
+    ctx.set(0, result, value=_spread(ctx.value(0), result))
+
+
+def _spread(value: PartialValue | None, dims: list[DimLike]) -> PartialValue | None:
+    """Followed contents, repeated to fill the dims."""
+    fixed = tuple(d.as_int() if isinstance(d, Expr) else None for d in dims)
+    shape = tuple(d for d in fixed if d is not None)
+    if value is None or len(shape) < len(fixed) or prod(shape) > MAX_FOLLOWED:
+        return None
+    try:
+        return PartialValue.of(np.broadcast_to(value.array(), shape))
+    except ValueError:  # the sizes contradict each other: the node cannot run
+        return None
