@@ -76,7 +76,7 @@ def priority_order(view: GraphView, file_order: Sequence[int] | None = None) -> 
     return tuple(done)
 
 
-RULES: Mapping[str, Callable[[GraphView, Sequence[int] | None], tuple[int, ...]]] = MappingProxyType(
+RULES: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
     {"default": default_order, "priority": priority_order}
 )
 """The traversals by the names that session settings give them."""
