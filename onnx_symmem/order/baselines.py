@@ -102,9 +102,9 @@ def symbolic_greedy(
         dies = (sizes[b] for b in graph.reads[node] if left[b] == 1 and not graph.pinned[b])
         return made - sum(dies, ZERO)
 
-    for node, count in enumerate(waiting):
+    for start, count in enumerate(waiting):
         if not count:
-            ready.put(node, impact(node))
+            ready.put(start, impact(start))
     order: list[int] = []
     done = [False] * graph.size
     while (node := ready.take()) is not None:
@@ -134,9 +134,9 @@ def reverse_list(graph: BufferGraph, sizes: Sequence[Expr], domain: Domain) -> t
         new = sum((sizes[b] for b in graph.reads[node] if not live[b]), ZERO)
         return new - sum((sizes[b] for b in graph.makes[node] if live[b]), ZERO)
 
-    for node, count in enumerate(waiting):
+    for start, count in enumerate(waiting):
         if not count:
-            ready.put(node, growth(node))
+            ready.put(start, growth(start))
     order: list[int] = []
     done = [False] * graph.size
     while (node := ready.take()) is not None:

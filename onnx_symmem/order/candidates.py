@@ -26,11 +26,13 @@ from onnx_symmem.order.cut_bound import peak_floor
 from onnx_symmem.order.heuristics import HEURISTICS
 from onnx_symmem.order.limits import SearchLimits, limits_for
 from onnx_symmem.order.moments import Moments
+from onnx_symmem.order.splice import splice
 from onnx_symmem.order.window import improve_order
 
 __all__ = ["CandidateOrder", "CandidateSearch", "SearchLimits", "candidate_orders", "peaks_at", "rank"]
 
 _SEARCHED = "+search"
+_MET = 1 + 1e-9  # a bound that is met
 
 Tick = Callable[[str, int, int], None]
 """Progress: what is being done, steps done, steps in all."""
@@ -108,6 +110,7 @@ class CandidateSearch:
         self.table = np.zeros((len(self.graph.producer), 0))
         self.runs: dict[tuple[int, ...], _Run] = {}
         self.peaks: dict[tuple[int, ...], np.ndarray] = {}
+        self.floor = np.zeros(0)
         self.exact: dict[tuple[int, ...], MemoryProfile] = {}
         for name, order in given.items():
             file = file_for_default(self.view, order)
@@ -134,7 +137,7 @@ class CandidateSearch:
         self._by_heuristics(range(first, min(len(self.shapes), first + self.limits.shapes)))
         if not self.limits.improved:
             return
-        floor = self._floor()
+        floor = self.floor = self._floor()
         starts = self._starts(floor, ceiling is not None)
         total = self.limits.window.windows * len(starts)
         window = self.limits.window
@@ -150,6 +153,8 @@ class CandidateSearch:
             better = improve_order(self.graph, self.table, start, floor, window, advance, top)
             name = self.runs[start].name
             self._hoisted(name if name.endswith(_SEARCHED) else name + _SEARCHED, better)
+        self._for_single_shapes(range(first, len(self.shapes)), floor)
+        self._spliced(floor)
 
     def _by_heuristics(self, columns: Sequence[int]) -> None:
         steps = [(name, k) for name in HEURISTICS for k in columns]
@@ -164,6 +169,35 @@ class CandidateSearch:
             at = ",".join(f"{s}={v}" for s, v in self.shapes[k].items())
             order = HEURISTICS[name](self.graph, [int(b) for b in self.table[:, k]])
             self._hoisted(f"{name}@{at}" if at else name, order)
+
+    def _for_single_shapes(self, columns: Sequence[int], floor: np.ndarray) -> None:
+        """Search for each shape alone: what is best there may be a part of what is best everywhere."""
+        peaks = self._peaks()
+        tasks: dict[bytes, tuple[int, tuple[int, ...]]] = {}
+        for k in columns:
+            start = _lowest(peaks, k)
+            if peaks[start][k] > floor[k] * _MET:
+                tasks.setdefault((self.table[:, k] / floor[k]).tobytes(), (k, start))
+        window = self.limits.window
+        share = max(1, len(tasks))
+        window = replace(window, work=window.work // share, splits=window.splits // share)
+        for done, (k, start) in enumerate(tasks.values()):
+            self.tick("improving orders at one shape", done, len(tasks))
+            better = improve_order(self.graph, self.table[:, [k]], start, floor[[k]], window)
+            at = ",".join(f"{s}={v}" for s, v in self.shapes[k].items())
+            self._hoisted(f"search@{at}", better)
+
+    def _spliced(self, floor: np.ndarray) -> None:
+        """Add what the best parts of the best orders make together."""
+        peaks = self._peaks()
+        orders = list(peaks)
+        best = [orders[k] for k in _ranked(list(peaks.values()), floor)[: self.limits.spliced]]
+        # The best at every shape, too.
+        best += (_lowest(peaks, k) for k in range(len(floor)))
+        best = list(dict.fromkeys(best))
+        joined = splice(Moments(self.graph, self.table / np.maximum(floor, 1.0)), best)
+        if joined not in self.runs:
+            self._hoisted("spliced", joined)
 
     def _starts(self, floor: np.ndarray, bounded: bool) -> list[tuple[int, ...]]:
         """The best orders that differ in their peaks; under a ceiling the first one, which keeps it, too."""
@@ -197,7 +231,9 @@ class CandidateSearch:
     def candidates(self) -> tuple[CandidateOrder, ...]:
         """The given orders and the best others, with their exact plans, in the order they were found."""
         peaks = self._peaks()
-        ranked = _ranked(list(peaks.values()), np.min(list(peaks.values()), axis=0))
+        known = len(self.floor) == len(self.shapes)
+        floor = self.floor if known else np.min(list(peaks.values()), axis=0)
+        ranked = _ranked(list(peaks.values()), floor)
         best = {list(peaks)[k] for k in ranked[: self.limits.exact]}
         return tuple(self._candidate(run) for order, run in self.runs.items() if run.given or order in best)
 
@@ -208,15 +244,23 @@ class CandidateSearch:
         return CandidateOrder(run.name, run.order, run.rule, run.file, exact, peaks_at(exact, self.shapes))
 
 
-def rank(candidates: Sequence[CandidateOrder]) -> list[CandidateOrder]:
-    """Best first: least worst-case ratio to the best peak known per shape, then least mean ratio.
+def rank(
+    candidates: Sequence[CandidateOrder], reference: Sequence[float] | np.ndarray = ()
+) -> list[CandidateOrder]:
+    """Best first: least worst-case ratio to `reference` per shape, by default the best peak known.
 
     Ties keep the order of `candidates`, so what was given comes before what was searched.
     """
     if not candidates:
         return []
     peaks = [np.array(c.peaks, dtype=np.float64) for c in candidates]
-    return [candidates[k] for k in _ranked(peaks, np.min(peaks, axis=0))]
+    least = np.asarray(reference) if len(reference) else np.min(peaks, axis=0)
+    return [candidates[k] for k in _ranked(peaks, least)]
+
+
+def _lowest(peaks: Mapping[tuple[int, ...], np.ndarray], shape: int) -> tuple[int, ...]:
+    """The order with the least peak at a shape, the first of several."""
+    return min(peaks, key=lambda order: float(peaks[order][shape]))
 
 
 def _ranked(peaks: Sequence[np.ndarray], reference: np.ndarray) -> list[int]:

@@ -151,7 +151,7 @@ def _floor(
         ceiling[at] = np.minimum(ceiling[at], live)
     columns = [[int(size) for size in column] for column in table.T]
     looked_at: list[int] = []
-    while len(looked_at) < limits.nodes and cuts.work < limits.work:
+    while ceiling.size and len(looked_at) < limits.nodes and cuts.work < limits.work:
         hope = ceiling / np.maximum(floor, 1.0)
         node, k = np.unravel_index(int(hope.argmax()), hope.shape)
         if hope[node, k] <= 1.0 + 1e-9:

@@ -18,14 +18,19 @@ _FULL = 4_000  # nodes up to which everything is tried
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """How much is tried: steering shapes per heuristic, local searches on so many best orders, exact plans
-    of so many, proofs for so many, and rounds in which a shape that refuted an order is added to the steering
-    shapes. `window` bounds one round's local searches together, `floor` each bound."""
+    """How much is tried.
+
+    `shapes` steer each heuristic; `improved` best orders are searched around; `spliced` best ones are joined;
+    exact plans are made of the `exact` best and proofs tried for the `proofs` best of these. In up to
+    `rounds` rounds shapes that refuted an order are added. `window` bounds one round's local searches
+    together, `floor` each bound.
+    """
 
     shapes: int = 8
     improved: int = 3
     exact: int = 12
     proofs: int = 6
+    spliced: int = 12
     rounds: int = 3
     window: WindowLimits = field(default_factory=WindowLimits)
     floor: CutLimits = field(default_factory=CutLimits)
@@ -43,7 +48,7 @@ def limits_for(limits: SearchLimits, nodes: int) -> tuple[SearchLimits, str | No
         exact=min(limits.exact, max(1, 6 // (many + 1))),
         proofs=min(limits.proofs, max(1, 4 // many)),
         rounds=min(limits.rounds, 1 if many < 4 else 0),
-        window=replace(limits.window, windows=min(limits.window.windows, max(12, 100 // many))),
+        window=replace(limits.window, windows=min(limits.window.windows, max(12, 200 // many))),
         floor=replace(limits.floor, nodes=min(limits.floor.nodes, max(8, 160 // many))),
     )
     return lowered, f"searched less than usual for an order: the graph has {nodes:,} nodes, over {_FULL:,}"

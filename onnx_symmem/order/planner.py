@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.plan_order import PlanOrder
 from onnx_symmem.expr.samples import legal_near
-from onnx_symmem.memory.peak import peak
+from onnx_symmem.memory.peak import Peak, peak
 from onnx_symmem.memory.plan import PlanInput
 from onnx_symmem.memory.profile import MemoryProfile
 from onnx_symmem.memory.sizes import ValueSizes
@@ -55,10 +56,13 @@ def plan_order(
     search = CandidateSearch(prepared, sizes, given, limits, tick)
     base = peak(before, domain)
     search.steer(shapes, [base.at(shape) for shape in shapes])
+    memo: dict[tuple[int, ...], tuple[Peak, PlanOrder]] = {}
     for number in range(search.limits.rounds + 1):
         candidates = search.candidates()
-        choice = choose_order(base, candidates, domain, tick, search.shapes, search.limits.proofs)
-        if number == search.limits.rounds or rank(candidates)[0] is choice.chosen:
+        choice = choose_order(
+            base, candidates, domain, tick, search.shapes, search.limits.proofs, search.floor, memo
+        )
+        if number == search.limits.rounds or rank(candidates, search.floor)[0] is choice.chosen:
             break
         new = [shape for w in choice.witnesses if (shape := _whole(domain, w, shapes)) is not None]
         new = [shape for shape in new if shape not in search.shapes][:_PER_ROUND]

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from onnx_symmem.expr.decide import Tally
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.envelope import PlanOrder, plan_le
@@ -60,21 +62,25 @@ def choose_order(
     tick: Tick | None = None,
     shapes: Sequence[Mapping[str, int]] = (),
     proofs: int = _PROOFS,
+    reference: Sequence[float] | np.ndarray = (),
+    memo: dict[tuple[int, ...], tuple[Peak, PlanOrder]] | None = None,
 ) -> OrderChoice:
     """Choose among `candidates`, the first of which is the order that would have run, as it is written now.
 
     `before` is the profile, or the peak, of the plan that would have run, with the dims that ONNX Runtime
     knew. Candidates that are larger at one of `shapes`, where their peaks were taken, need no proof;
-    proofs are attempted for the best `proofs` of the others.
+    proofs are attempted for the best `proofs` of the others, by their ratio to `reference` at these shapes.
+    `memo` keeps what was proved of an order for another call with the same `before` and `domain`.
     """
     base = before if isinstance(before, Peak) else peak(before, domain)
     tally = base.tally
     outcomes = {c.name: "passed over" for c in candidates}
+    memo = {} if memo is None else memo
     chosen, chosen_peak, proof = None, None, None
     witnesses: list[Mapping[str, int]] = []
     limit = [base.at(shape) for shape in shapes]
     order: list[CandidateOrder] = []
-    for candidate in rank(candidates):
+    for candidate in rank(candidates, reference):
         if any(p > most for p, most in zip(candidate.peaks, limit, strict=False)):
             outcomes[candidate.name] = "refuted"
         elif len(order) < proofs:
@@ -84,8 +90,10 @@ def choose_order(
     for number, candidate in enumerate(order):
         if tick is not None:
             tick("proving", number, len(order))
-        found = peak(candidate.profile, domain)
-        verdict = plan_le(found.members, base.members, domain)
+        if candidate.order not in memo:
+            found = peak(candidate.profile, domain)
+            memo[candidate.order] = found, plan_le(found.members, base.members, domain)
+        found, verdict = memo[candidate.order]
         tally = tally + found.tally + verdict.tally
         if not verdict.proved:
             outcomes[candidate.name] = "undecided" if verdict.witness is None else "refuted"

@@ -35,10 +35,10 @@ class WindowLimits:
     """`windows` moves at most, windows of `width` nodes, `states` kept per step of one window's program;
     `work` bounds the states that all programs look at together, `splits` the nodes of all parts cut."""
 
-    windows: int = 100
-    width: int = 24
-    states: int = 400
-    work: int = 3_000_000
+    windows: int = 400
+    width: int = 32
+    states: int = 1000
+    work: int = 6_000_000
     splits: int = 600_000
 
 
