@@ -7,6 +7,7 @@ never by hashes, so that every printed form is the same in every process.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from keyword import iskeyword
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,10 @@ __all__ = [
 ]
 
 SYMBOL, FLOORDIV, MAX, MIN, SCALED_FLOOR = "symbol", "floordiv", "max", "min", "floor_f32"
+
+
+RESERVED = frozenset((MAX, MIN, SCALED_FLOOR, "sym"))
+"""Names that mean functions in the printed form."""
 
 
 class Atom:
@@ -79,6 +84,7 @@ class Atom:
         """The atom in Python syntax, not parenthesised."""
         if self.kind == SYMBOL:
             plain = self.name.isidentifier() and self.name.replace("_", "a").isalnum()
+            plain = plain and self.name not in RESERVED and not iskeyword(self.name)
             return self.name if plain else f"sym({self.name!r})"
         if self.kind == FLOORDIV:
             top, bottom = (str(a) if a.is_simple else f"({a})" for a in self.args)

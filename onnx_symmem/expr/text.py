@@ -328,7 +328,7 @@ def dim_from_text(text: str, known: Collection[str]) -> Expr:
     """The dim that a `dim_param` text means, where `known` are the names of existing symbols.
 
     A text is a name, `unk__3` and `DynamicDimension.0` as well as `M + N`, unless it reads as an
-    expression of known symbols only; `2` is such an expression. A size is never a negative constant.
+    expression of known symbols only. `2` stays a name as well: to ONNX Runtime such a dim is free.
     """
     if text in known or text.isidentifier():
         return Expr.symbol(text)
@@ -336,5 +336,4 @@ def dim_from_text(text: str, known: Collection[str]) -> Expr:
         expr = parse(text, lambda name: Expr.symbol(name) if name in known else None)
     except ExpressionError:
         return Expr.symbol(text)
-    value = expr.as_int()
-    return Expr.symbol(text) if value is not None and value < 0 else expr
+    return Expr.symbol(text) if expr.is_const else expr

@@ -77,6 +77,7 @@ def load_model(source: Any) -> LoadedModel:
     _check_locations(proto, label)
     if proto.functions:
         proto = onnx.inliner.inline_local_functions(proto)
+    _check_names(proto.graph, frozenset(), label)
     for graph in graphs_of(proto.graph):
         _sort(graph, label)
     return LoadedModel(proto, path, folder)
@@ -184,6 +185,33 @@ def read_tensor_bytes(tensor: TensorProto, folder: str | None) -> bytes | None:
     with file.open("rb") as stream:
         stream.seek(offset)
         return stream.read(length if length is not None else -1)
+
+
+def _check_names(graph: onnx.GraphProto, outer: frozenset[str], label: str) -> None:
+    """Raise ModelFileError where a name is made twice, or read and made nowhere."""
+    own = {i.name for i in graph.input} | {t.name for t in graph.initializer}
+    own |= {t.values.name for t in graph.sparse_initializer}
+    for node in graph.node:
+        for name in node.output:
+            if name and name in own:
+                raise ModelFileError(
+                    f"{label}: node '{node.name or node.op_type}' makes '{name}' a second time"
+                )
+            own.add(name)
+    known = outer | own | {""}
+    for node in graph.node:
+        for name in node.input:
+            if name not in known:
+                raise ModelFileError(
+                    f"{label}: node '{node.name or node.op_type}' reads '{name}', which nothing makes"
+                )
+        for attribute in node.attribute:
+            subs = [attribute.g] if attribute.type == AttributeProto.GRAPH else list(attribute.graphs)
+            for sub in subs:
+                _check_names(sub, known, label)
+    for info in graph.output:
+        if info.name not in known:
+            raise ModelFileError(f"{label}: output '{info.name}' is made by no node")
 
 
 def _sort(graph: onnx.GraphProto, label: str) -> None:

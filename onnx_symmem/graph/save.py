@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import shutil
 import tempfile
@@ -10,6 +12,7 @@ from types import TracebackType
 from typing import BinaryIO
 
 import onnx
+from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
 from onnx_symmem.errors import ModelFileError, UsageError
@@ -41,8 +44,10 @@ class StagedModel:
     `source_folder`) is copied, file to file, into one data file called `<out>.data`; weights never pass
     through memory as a whole. With `inline` they go into the model file instead, unless it would exceed
     what a protobuf can hold; with `keep` the model goes on referring to its data where the target lies
-    in `source_folder`, and nothing is copied. `commit()` moves data and model to the target; leaving the
-    context without it removes everything that was written.
+    in `source_folder`, and nothing is copied. A data file of that name is replaced only if the model that
+    is replaced refers to it and it is not `foreign` (files of other models, resolved); else another name
+    is taken. `commit()` moves data and model to the target; leaving the context without it removes
+    everything that was written.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class StagedModel:
         *,
         inline: bool = False,
         keep: bool = False,
+        foreign: frozenset[Path] = frozenset(),
     ) -> None:
         check_target(out)
         if out.is_symlink():  # a link stays a link: what it points to is replaced
@@ -63,7 +69,7 @@ class StagedModel:
         except OSError as error:
             raise UsageError(f"{out}: cannot be written ({error.strerror or error})") from None
         self.path = self._folder / out.name
-        self._data = self._folder / f"{out.name}.data"
+        self._data = self._folder / _data_name(out, foreign)
         try:
             copy = onnx.ModelProto()
             copy.CopyFrom(proto)
@@ -128,6 +134,23 @@ class StagedModel:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._discard()
+
+
+def _data_name(out: Path, foreign: frozenset[Path]) -> str:
+    """`<out>.data`, or with a number where that belongs to another model."""
+    own: set[str] = set()
+    if out.is_file():
+        replaced = onnx.ModelProto()
+        with contextlib.suppress(DecodeError):
+            replaced.ParseFromString(out.read_bytes())
+        entries = (external_entry(t) for g in graphs_of(replaced.graph) for t in _tensors(g))
+        own = {entry[0] for entry in entries if entry is not None}
+    for k in itertools.count(1):
+        name = f"{out.name}.data" if k == 1 else f"{out.name}.{k}.data"
+        path = out.parent / name
+        if not path.exists() or (name in own and path.resolve() not in foreign):
+            return name
+    raise AssertionError
 
 
 def _external_bytes(proto: onnx.ModelProto) -> int:

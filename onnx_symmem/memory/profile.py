@@ -92,10 +92,13 @@ class MemoryProfile:
 
     @property
     def label(self) -> str:
-        """exact; bound where a Loop or Scan body is counted; unknown where something is not counted."""
+        """exact; bound where a subgraph is counted; unknown where something is not counted.
+
+        Every row of an If is exact if its branch is taken, but their maximum is that of the larger branch.
+        """
         if self.not_counted:
             return UNKNOWN
-        return BOUND if any(m.bound for m in self.moments) else EXACT
+        return BOUND if any(m.bound or m.path for m in self.moments) else EXACT
 
     @cached_property
     def step_rows(self) -> tuple[int, ...]:

@@ -16,15 +16,10 @@ from onnx import TypeProto
 
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.graph.view import GraphView
+from onnx_symmem.shapes.names import dim_text
 from onnx_symmem.shapes.table import GraphShapes, ModelShapes
 
-__all__ = ["dim_text", "write_dims"]
-
-
-def dim_text(dim: Expr) -> int | str:
-    """A dim as it stands in the file: a number, or the canonical text as `dim_param`."""
-    value = dim.as_int()
-    return str(dim) if value is None or value < 0 else value
+__all__ = ["write_dims"]
 
 
 def write_dims(model: onnx.ModelProto, shapes: ModelShapes) -> onnx.ModelProto:

@@ -21,14 +21,21 @@ from onnx_symmem.graph.view import GraphView, ModelView
 from onnx_symmem.memory.execution_order import default_order
 from onnx_symmem.memory.plan import Plan, PlanOptions, prepare
 from onnx_symmem.run.at_load import keys_at_load
-from onnx_symmem.run.offline import optimize_offline
+from onnx_symmem.run.offline import OFFLINE_LEVELS, optimize_offline
 from onnx_symmem.run.predict import Prediction, predict
 from onnx_symmem.run.profile import NodeEvent, RunProfile
 from onnx_symmem.run.session import SessionSettings, cuda_problem, kept
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import GraphShapes
 
-__all__ = ["baseline_graph", "baseline_plan", "baseline_settings", "file_order", "predict_baseline"]
+__all__ = [
+    "baseline_graph",
+    "baseline_plan",
+    "baseline_settings",
+    "file_order",
+    "predict_baseline",
+    "usable_baseline",
+]
 
 
 def baseline_graph(model: LoadedModel, level: str, provider: str, folder: Path) -> LoadedModel:
@@ -58,6 +65,43 @@ def _with_inputs_of(base: onnx.ModelProto, model: onnx.ModelProto) -> onnx.Model
     del result.graph.input[:]
     result.graph.input.extend(by_name[name] for name in given)
     return result
+
+
+def usable_baseline(
+    model: LoadedModel, level: str, provider: str, folder: Path
+) -> tuple[LoadedModel, str, tuple[str, ...]]:
+    """The baseline graph at `level`, or at the next lower one whose file ONNX Runtime can load again.
+
+    Returns the graph, the level it was made at, and notices for the user.
+    """
+    levels = OFFLINE_LEVELS[: OFFLINE_LEVELS.index(level) + 1][::-1] if level in OFFLINE_LEVELS else ()
+    for tried in levels:
+        base = baseline_graph(model, tried, provider, folder)
+        name = _made_twice(base.proto.graph, frozenset())
+        if name is None:
+            lower = (f"planned at level {tried} instead of {level}",) if tried != level else ()
+            return base, tried, lower
+    lower = (f"planned as it is: ONNX Runtime's own file makes '{name}' twice",) if levels else ()
+    return model, "none", lower
+
+
+def _made_twice(graph: onnx.GraphProto, outer: frozenset[str]) -> str | None:
+    """A name that a subgraph makes although an enclosing graph has it, which ONNX Runtime refuses to load.
+
+    Its own optimiser writes such files: Casts that it inserts for float16 have the same name everywhere.
+    """
+    own = {name for node in graph.node for name in node.output if name}
+    own |= {i.name for i in graph.input} | {t.name for t in graph.initializer}
+    shadowed = sorted(own & outer)
+    if shadowed:
+        return shadowed[0]
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                found = _made_twice(attribute.g, outer | own)
+                if found is not None:
+                    return found
+    return None
 
 
 def baseline_plan(base: LoadedModel, shapes: GraphShapes, level: str, provider: str) -> Plan:

@@ -37,7 +37,7 @@ from onnx_symmem.order.selection import OrderChoice
 from onnx_symmem.order.steering import steering_shapes
 from onnx_symmem.rewrite.reorder import reorder_nodes
 from onnx_symmem.rewrite.value_info import write_dims
-from onnx_symmem.run.baseline import baseline_graph, baseline_plan, file_order
+from onnx_symmem.run.baseline import baseline_plan, file_order, usable_baseline
 from onnx_symmem.run.inputs import Fill, check_names, resolve_shape
 from onnx_symmem.run.session import cuda_problem
 from onnx_symmem.run.trials import runnable_shapes
@@ -170,7 +170,8 @@ def optimize_model(
     with ExitStack() as stack:
         with clock.stage("offline", f"optimising with ONNX Runtime ({level})"):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onnx-symmem-")))
-            base = baseline_graph(model, level, options.provider, folder)
+            base, level, more = usable_baseline(model, level, options.provider, folder)
+            notices += more
         with clock.stage("shapes", "inferring shapes"):
             view = base.view()
             shapes = infer_shapes(view, spec)
@@ -205,7 +206,9 @@ def optimize_model(
                 target = out or Path(stack.enter_context(tempfile.TemporaryDirectory()), "planned.onnx")
                 inline = _is_one_file(model)
                 staged = stack.enter_context(
-                    StagedModel(proto, target, base.folder, inline=inline, keep=as_it_is)
+                    StagedModel(
+                        proto, target, base.folder, inline=inline, keep=as_it_is, foreign=_data_of(model, out)
+                    )
                 )
                 # Without a target the caller gets the model as an object, so it has to hold its weights.
                 proto = onnx.load(staged.path, format="protobuf", load_external_data=out is None)
@@ -218,6 +221,18 @@ def optimize_model(
         model, options.provider, level, notices, shapes, samples, before, choice, bound, optimal,
         "default" if level == "none" else f"default at {level}", verified, files, proto, clock.seconds,
     )  # fmt: skip
+
+
+def _data_of(model: LoadedModel, out: Path | None) -> frozenset[Path]:
+    """Data files of the source, which must survive unless the source itself is replaced."""
+    if (
+        model.path is None
+        or model.folder is None
+        or (out is not None and out.resolve() == model.path.resolve())
+    ):
+        return frozenset()
+    entries = (external_entry(t) for g in graphs_of(model.proto.graph) for t in g.initializer)
+    return frozenset(Path(model.folder, entry[0]).resolve() for entry in entries if entry is not None)
 
 
 def _is_one_file(model: LoadedModel) -> bool:

@@ -120,7 +120,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         ("M + N", Expr.symbol("M + N")),
         ("past + 1", Expr.symbol("past") + 1),
         ("past + new", Expr.symbol("past + new")),
-        ("2", Expr.const(2)),
+        ("2", Expr.symbol("2")),
         ("-1", Expr.symbol("-1")),
         ("None", Expr.symbol("None")),
         ("", Expr.symbol("")),

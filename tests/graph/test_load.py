@@ -106,7 +106,11 @@ def test_a_captured_value_counts_as_a_dependence_when_sorting():
 
 
 def test_a_cycle_is_unsupported():
-    nodes = [helper.make_node("Add", ["x", "b"], ["a"]), helper.make_node("Relu", ["a"], ["b"], name="loop")]
+    nodes = [
+        helper.make_node("Add", ["x", "b"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"], name="loop"),
+        helper.make_node("Neg", ["a"], ["y"]),
+    ]
     with pytest.raises(UnsupportedModel, match="cycle"):
         load_model(small(nodes))
 
@@ -128,3 +132,19 @@ def test_objects_are_accepted_and_not_changed():
     assert model.SerializeToString() == before
     with pytest.raises(UsageError, match="expected a path"):
         load_model(42)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ([helper.make_node("Add", ["x", "gone"], ["y"], name="n")], "'n' reads 'gone', which nothing makes"),
+        (
+            [helper.make_node(op, ["x"], ["y"], name=op) for op in ("Neg", "Exp")],
+            "'Exp' makes 'y' a second time",
+        ),
+        ([helper.make_node("Neg", ["x"], ["z"])], "output 'y' is made by no node"),
+    ],
+)
+def test_graphs_with_loose_ends_are_refused(nodes, words):
+    with pytest.raises(ModelFileError, match=words):
+        load_model(small(nodes))

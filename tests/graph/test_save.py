@@ -133,3 +133,29 @@ def test_a_link_stays_a_link(tmp_path, source):
         staged.commit()
     assert link.is_symlink()
     assert onnx.load(real).graph.node
+
+
+def test_data_of_another_model_is_not_overwritten(tmp_path, source):
+    model, arrays = source
+    folder = model.path.parent
+    # The source was renamed and goes on using the data file of its old name.
+    (folder / "w.bin").rename(folder / "old.onnx.data")
+    proto = onnx.load(model.path, load_external_data=False)
+    for tensor in proto.graph.initializer:
+        next(e for e in tensor.external_data if e.key == "location").value = "old.onnx.data"
+    model.path.write_bytes(proto.SerializeToString())
+    before = (folder / "old.onnx.data").read_bytes()
+    with StagedModel(proto, folder / "old.onnx", str(folder)) as staged:
+        written = staged.commit()
+    assert [p.name for p in written] == ["old.onnx.2.data", "old.onnx"]
+    assert (folder / "old.onnx.data").read_bytes() == before
+    for path in (model.path, written[1]):
+        np.testing.assert_array_equal(
+            numpy_helper.to_array(onnx.load(path).graph.initializer[0]), arrays["w"]
+        )
+    # Written again, it replaces its own data, unless that belongs to the source as well.
+    foreign = frozenset(((folder / "old.onnx.2.data").resolve(),))
+    with StagedModel(proto, folder / "old.onnx", str(folder)) as staged:
+        assert [p.name for p in staged.commit()] == ["old.onnx.2.data", "old.onnx"]
+    with StagedModel(proto, folder / "old.onnx", str(folder), foreign=foreign) as staged:
+        assert [p.name for p in staged.commit()] == ["old.onnx.3.data", "old.onnx"]

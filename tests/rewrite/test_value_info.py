@@ -3,8 +3,9 @@ from onnx import TensorProto, helper
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.memory.plan import prepare
 from onnx_symmem.memory.sizes import from_declared, from_written
-from onnx_symmem.rewrite.value_info import dim_text, write_dims
+from onnx_symmem.rewrite.value_info import write_dims
 from onnx_symmem.shapes.engine import infer_shapes
+from onnx_symmem.shapes.names import dim_text
 
 
 def window_model():
@@ -78,6 +79,8 @@ def test_dim_text():
 
     assert dim_text(Expr.const(7)) == 7
     assert dim_text(8 * ((Expr.symbol("h") - 1) // 8) + 8) == "8*((h + 7)//8)"
+    assert [dim_text(Expr.symbol(n)) for n in ("batch size", "max", "None")] == ["batch size", "max", "None"]
+    assert dim_text(2 * Expr.symbol("max")) == "2*sym('max')"
 
 
 def test_unnamed_input_dims_get_the_name_that_other_dims_refer_to():

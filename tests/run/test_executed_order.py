@@ -13,7 +13,7 @@ from models.build import MODELS
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.memory.execution_order import default_order, file_for_default, priority_order
 from onnx_symmem.rewrite.reorder import reorder_nodes
-from onnx_symmem.run.baseline import baseline_graph, baseline_plan, file_order
+from onnx_symmem.run.baseline import baseline_graph, baseline_plan, file_order, usable_baseline
 from onnx_symmem.run.inputs import generate_inputs
 from onnx_symmem.run.pipeline import optimize_model
 from onnx_symmem.shapes.engine import infer_shapes
@@ -106,3 +106,34 @@ def test_initializers_listed_as_inputs_do_not_become_inputs(tmp_path):
     assert [i.name for i in found.proto.graph.input] == ["x"]
     assert len(found.verified) == 2
     onnx.checker.check_model(found.proto)
+
+
+def test_a_file_that_onnxruntime_cannot_load_again_is_not_planned(tmp_path):
+    """float16 branches: the Casts that ONNX Runtime inserts in and around an If have the same names."""
+    half = TensorProto.FLOAT16
+    branches = [
+        helper.make_graph(
+            [helper.make_node(op, ["x"], [op])], op, [], [helper.make_tensor_value_info(op, half, None)]
+        )
+        for op in ("Exp", "Tanh")
+    ]
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["r"], keepdims=0),
+        helper.make_node("Greater", ["r", "zero"], ["c"]),
+        helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1]),
+    ]
+    x = helper.make_tensor_value_info("x", half, ["n", 8])
+    y = helper.make_tensor_value_info("y", half, None)
+    zero = numpy_helper.from_array(np.float16(0), "zero")
+    proto = helper.make_model(
+        helper.make_graph(nodes, "half", [x], [y], [zero]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=10,
+    )
+    model = load_model(proto)
+    base, level, notices = usable_baseline(model, "extended", "cpu", tmp_path)
+    assert (base, level) == (model, "none")
+    assert "planned as it is" in notices[0]
+    found = optimize_model(proto, None)
+    assert found.ort_level == "none"
+    assert len(found.verified) == 2
