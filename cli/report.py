@@ -46,6 +46,7 @@ def command(
     with progress(verbose=ctx.obj.verbose) as tell:
         tell.stage("planning")
         found = memory_report(model, domain_spec(dims), shapes, ep)
-    notify(found.notices)
+    if not as_json:  # the document has them
+        notify(found.notices)
     detailed = range(len(found.moments)) if shapes else None
     answer(found, as_json, lambda console: show_memory(console, found, detailed))

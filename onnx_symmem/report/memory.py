@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnx_symmem.graph.load import load_model
+from onnx_symmem.graph.load import LoadedModel, load_model
 from onnx_symmem.memory.execution_order import default_order, priority_order
 from onnx_symmem.memory.peak import Peak, peak, peak_of
 from onnx_symmem.memory.plan import PlanOptions, prepare
@@ -29,7 +29,7 @@ from onnx_symmem.report.findings import (
 )
 from onnx_symmem.report.optimization import in_place_count
 from onnx_symmem.report.results import SCHEMA_VERSION, PeakFigures, ShapeFindings
-from onnx_symmem.rewrite.reorder import execution_order_of
+from onnx_symmem.rewrite.reorder import EXECUTION_ORDER, execution_order_of
 from onnx_symmem.run.at_load import keys_at_load
 from onnx_symmem.run.inputs import resolve_shape
 from onnx_symmem.run.pipeline import DomainSpec, domain_of
@@ -149,6 +149,17 @@ class MemoryReport:
         }
 
 
+def _unplanned(model: LoadedModel) -> tuple[str, ...]:
+    """What holds for a file as it came: its nodes may not be the nodes that run."""
+    if any(entry.key == EXECUTION_ORDER for entry in model.proto.metadata_props):
+        return ()
+    words = (
+        "bytes of the file's own nodes; ONNX Runtime may add or replace nodes when it loads a file that "
+        "`optimize` did not write (Casts for float16, operators without a kernel, quantised pairs)"
+    )
+    return (words,)
+
+
 def memory_report(
     source: Any, domain: DomainSpec = None, at: Sequence[Mapping[str, int]] = (), provider: str = "cpu"
 ) -> MemoryReport:
@@ -185,7 +196,7 @@ def memory_report(
         inputs=peak_values((found.inputs,), legal, label),
         weights=peak_values((found.weights,), legal, label),
         moments=tuple(_moment(found, shape, max(b.evaluate(shape) for b in bound)) for shape in legal),
-        notices=no_bytes(len(full), len(legal), symbols, full),
+        notices=(*no_bytes(len(full), len(legal), symbols, full), *_unplanned(model)),
         seconds={
             "shapes": inferred - start,
             "plan": planned - inferred,
