@@ -153,7 +153,8 @@ class CandidateSearch:
             better = improve_order(self.graph, self.table, start, floor, window, advance, top)
             name = self.runs[start].name
             self._hoisted(name if name.endswith(_SEARCHED) else name + _SEARCHED, better)
-        self._for_single_shapes(range(first, len(self.shapes)), floor)
+        if self.limits.improved > 1:
+            self._for_single_shapes(range(first, len(self.shapes)), floor)
         self._spliced(floor)
 
     def _by_heuristics(self, columns: Sequence[int]) -> None:

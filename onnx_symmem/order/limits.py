@@ -48,7 +48,12 @@ def limits_for(limits: SearchLimits, nodes: int) -> tuple[SearchLimits, str | No
         exact=min(limits.exact, max(1, 6 // (many + 1))),
         proofs=min(limits.proofs, max(1, 4 // many)),
         rounds=min(limits.rounds, 1 if many < 4 else 0),
-        window=replace(limits.window, windows=min(limits.window.windows, max(12, 200 // many))),
+        window=replace(
+            limits.window,
+            windows=min(limits.window.windows, max(12, 200 // many)),
+            work=limits.window.work // (many + 1),
+            splits=limits.window.splits // (many + 1),
+        ),
         floor=replace(limits.floor, nodes=min(limits.floor.nodes, max(8, 160 // many))),
     )
     return lowered, f"searched less than usual for an order: the graph has {nodes:,} nodes, over {_FULL:,}"

@@ -38,7 +38,7 @@ class WindowLimits:
     windows: int = 400
     width: int = 32
     states: int = 1000
-    work: int = 6_000_000
+    work: int = 3_000_000
     splits: int = 600_000
 
 
