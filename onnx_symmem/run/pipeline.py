@@ -192,6 +192,7 @@ def optimize_model(
                 prepared, sizes, shapes.domain, samples, before, given, options.search, clock.tick
             )
             choice, notices = planned.choice, (*notices, *planned.notices)
+            notices += _hoisted(choice, before)
         with clock.stage("prove", "proving"):
             orders = [candidate.order for candidate in planned.candidates]
             least = lower_bound(prepared["priority"], sizes, shapes.domain, orders, samples)
@@ -221,6 +222,17 @@ def optimize_model(
         model, options.provider, level, notices, shapes, samples, before, choice, bound, optimal,
         "default" if level == "none" else f"default at {level}", verified, files, proto, clock.seconds,
     )  # fmt: skip
+
+
+def _hoisted(choice: OrderChoice, before: MemoryProfile) -> tuple[str, ...]:
+    """What the user should know where ONNX Runtime's own order was to be kept and could not be."""
+    if choice.never_worse != "kept" or choice.chosen.order == before.plan.order:
+        return ()
+    words = (
+        "nothing better was proved, and no file makes ONNX Runtime run its own order again: the nearest was "
+        "written, with shape arithmetic hoisted"
+    )
+    return (words,)
 
 
 def _data_of(model: LoadedModel, out: Path | None) -> frozenset[Path]:
