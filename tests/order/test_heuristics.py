@@ -60,3 +60,16 @@ def test_reverse_greedy_finds_the_order_that_forward_greedy_misses():
         ):
             found += 1
     assert found
+
+
+def test_greedy_sees_that_a_buffer_has_one_reader_left():
+    """0 makes 100 bytes that 1 and 2 read; once 1 has run, 2 frees them and goes before 3, which frees 10."""
+    graph = BufferGraph(
+        predecessors=((), (0,), (0, 1), (1,)),
+        successors=((1, 2), (2, 3), (), ()),
+        producer=(0, 1, 2, 3),
+        readers=((1, 2), (3,), (), ()),
+        pinned=(False, False, True, True),
+        optional_share=(),
+    )
+    assert forward_greedy(graph, [100, 10, 20, 5]) == (0, 1, 2, 3)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import onnx
 import pytest
 
@@ -6,7 +8,7 @@ from onnx_symmem.errors import DomainError, ModelFileError, RunFailed, UsageErro
 from onnx_symmem.expr.plan_order import plan_le
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.run.measure import measure
-from onnx_symmem.run.pipeline import OptimizeOptions, domain_of, optimize_model
+from onnx_symmem.run.pipeline import OptimizeOptions, _hoisted, domain_of, optimize_model
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +126,12 @@ def test_level_none_needs_no_weights(tmp_path):
         optimize_model(path, None, options=OptimizeOptions(ort_level="none"))
     with pytest.raises(ModelFileError, match="missing"):
         optimize_model(path, None, options=OptimizeOptions(verify=False))
+
+
+def test_an_order_that_could_not_be_kept_exactly_is_admitted(decoder):
+    _, found = decoder
+    kept = replace(found.choice, never_worse="kept")
+    assert kept.chosen.order != found.before.plan.order
+    assert "no file makes ONNX Runtime run its own order" in _hoisted(kept, found.before)[0]
+    assert _hoisted(found.choice, found.before) == ()
+    assert _hoisted(kept, kept.chosen.profile) == ()

@@ -1,0 +1,73 @@
+"""The order that is kept is proved, whatever the steering shapes say."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onnx_symmem.expr.domain import Domain, SymbolRange
+from onnx_symmem.graph.load import load_model
+from onnx_symmem.memory.peak import peak
+from onnx_symmem.memory.plan import prepare
+from onnx_symmem.memory.profile import profile
+from onnx_symmem.memory.sizes import from_written, value_sizes
+from onnx_symmem.order.candidates import CandidateOrder, peaks_at
+from onnx_symmem.order.selection import choose_order
+from onnx_symmem.shapes.engine import infer_shapes
+
+SMALL = ({"N": 1},)
+
+
+@pytest.fixture(scope="module")
+def two_orders():
+    """Before, and the other order of two independent pairs: better for N <= 8, worse for N > 8.
+
+    First pair: 400*N bytes, then 400; second pair: 3200 bytes, then 8*N.
+    """
+    nodes = [
+        helper.make_node("Exp", ["x"], ["wide"]),
+        helper.make_node("ReduceSum", ["wide", "axis"], ["sums"], keepdims=0),
+        helper.make_node("Exp", ["y"], ["table"]),
+        helper.make_node("MatMul", ["z", "table"], ["rows"]),
+    ]
+    inputs = {"x": ["N", 100], "y": [400, 2], "z": ["N", 400]}
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, d) for n, d in inputs.items()]
+    outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("sums", "rows")]
+    graph = helper.make_graph(nodes, "g", infos, outputs, [numpy_helper.from_array(np.array([0]), "axis")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    view = load_model(model).view()
+    shapes = infer_shapes(view)
+    prepared = prepare(view.graph, from_written(shapes.graph))
+    sizes = value_sizes(shapes.graph)
+
+    def candidate(name, order):
+        found = profile(prepared.plan(order), sizes)
+        return CandidateOrder(name, order, "priority", order, found, peaks_at(found, SMALL))
+
+    return candidate("before", (0, 1, 2, 3)), candidate("other", (2, 3, 0, 1))
+
+
+def test_the_orders_cross(two_orders):
+    before, other = (peak(c.profile, Domain()) for c in two_orders)
+    assert (before.at({"N": 1}), other.at({"N": 1})) == (3608, 3208)
+    assert (before.at({"N": 100}), other.at({"N": 100})) == (40400, 41200)
+
+
+def test_an_order_that_is_better_where_it_was_tried_and_worse_elsewhere_is_refuted(two_orders):
+    choice = choose_order(two_orders[0].profile, two_orders, Domain(), shapes=SMALL)
+    assert choice.chosen.name == "before"
+    assert {t.name: t.outcome for t in choice.tried} == {"before": "chosen", "other": "refuted"}
+    witness = choice.witnesses[0]
+    assert peak(two_orders[1].profile, Domain()).at(witness) > choice.before.at(witness)
+
+
+def test_on_a_domain_where_it_is_proved_it_is_chosen(two_orders):
+    domain = Domain({"N": SymbolRange(1, 8)})
+    choice = choose_order(two_orders[0].profile, two_orders, domain, shapes=SMALL)
+    assert (choice.chosen.name, choice.never_worse) == ("other", "proved")
+    assert all(choice.after.at({"N": n}) <= choice.before.at({"N": n}) for n in range(1, 9))
+
+
+def test_where_nothing_is_proved_the_order_is_kept(two_orders):
+    smaller = peak(two_orders[1].profile, Domain({"N": SymbolRange(1, 1)}))
+    choice = choose_order(smaller, two_orders[:1], Domain())
+    assert (choice.chosen.name, choice.never_worse) == ("before", "kept")
