@@ -128,10 +128,6 @@ class ModelView:
     ir_version: int
     folder: str | None
 
-    def opset(self, domain: str = "") -> int:
-        """Imported version of a domain, 0 where it is not imported."""
-        return self.opsets.get(domain, 0)
-
 
 def view_model(model: onnx.ModelProto, folder: str | None = None) -> ModelView:
     """Frozen view of a model whose local functions are inlined and whose nodes are sorted.
