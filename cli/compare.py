@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,12 @@ from onnx_symmem.errors import VerificationFailed
 __all__ = ["command"]
 
 
+def _finite(_ctx: click.Context, _param: click.Parameter, value: float) -> float:
+    if not (isfinite(value) and value >= 0):
+        raise click.BadParameter(f"{value} is not a finite number, 0 or more")
+    return value
+
+
 @click.command("compare")
 @model_argument("before")
 @model_argument("after")
@@ -29,7 +36,7 @@ __all__ = ["command"]
 @ep_option
 @input_option
 @click.option(
-    "--tolerance", type=click.FloatRange(0.0), default=1e-3, show_default=True,
+    "--tolerance", type=float, default=1e-3, show_default=True, callback=_finite,
     help="Largest difference that counts as rounding, relative to the largest number of an output.",
 )  # fmt: skip
 @ort_level_option

@@ -4,6 +4,7 @@
     --at   batch=2,seq=64                              a value for every symbol, i.e. one shape
     --input NAME=SPEC                                  how to fill one graph input
 
+A name that has `=`, `,` or `%` in it stands in double quotes: `--at '"a,b"=2,seq=64'`.
 Parsers raise one-line errors of `onnx_symmem.errors`. The model is not known here: whether a name exists is
 for the verb to check.
 """
@@ -11,7 +12,7 @@ for the verb to check.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -40,13 +41,16 @@ _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 
 # Eighteen digits fit an int64, the type of every dim in ONNX.
 _DIM = re.compile(
-    r"""\s* (?P<name>[^=%]+?) \s*
+    r"""\s* (?: "(?P<quoted>[^"]+)" | (?P<name>[^=%"]+?) ) \s*
         (?: = \s* (?P<lo>[0-9]{1,18}) \s* (?P<open>\.\. \s* (?P<hi>[0-9]{1,18})? )? \s* )?
         (?: %  \s* (?P<divisor>[0-9]{1,18}) \s* )?""",
     re.VERBOSE,
 )
 _DIM_FORMS = "NAME=LO..HI, NAME=LO.., NAME=VALUE or NAME%K"
-_VALUE = re.compile(r"\s*(?P<name>[^=,]+?)\s*=\s*(?P<value>[0-9]{1,18})\s*")
+_VALUE = re.compile(
+    r"""\s* (?: "(?P<quoted>[^"]+)" | (?P<name>[^=,"]+?) ) \s* = \s* (?P<value>[0-9]{1,18}) \s*""", re.VERBOSE
+)
+_PART = re.compile(r"""(?: "[^"]*" | [^,] )*""", re.VERBOSE)  # up to a comma outside quotes
 
 
 class DimRange(NamedTuple):
@@ -70,7 +74,7 @@ def parse_dims(texts: Iterable[str]) -> tuple[DimRange, ...]:
         match = _DIM.fullmatch(text)
         if match is None or (match["lo"] is None and match["divisor"] is None):
             raise DomainError(f"--dim {text!r} is not understood; expected {_DIM_FORMS}")
-        name = match["name"]
+        name = match["quoted"] or match["name"]
         order[name] = None
         if match["lo"] is not None:
             if name in ranges:
@@ -104,16 +108,29 @@ def _range_of(text: str, match: re.Match[str]) -> tuple[int, int | None]:
 def parse_shape(text: str, option: str = "--at") -> dict[str, int]:
     """Read one text of `--at` or the named option, `batch=2,seq=64`, into a value per symbol."""
     shape: dict[str, int] = {}
-    for part in text.split(","):
+    for part in _parts(text):
         match = _VALUE.fullmatch(part)
         if match is None:
             raise DomainError(
                 f"{option} {text!r}: {part!r} is not understood; expected NAME=VALUE, VALUE >= 0"
             )
-        if match["name"] in shape:
-            raise DomainError(f"{option} {text!r}: {match['name']!r} is given twice")
-        shape[match["name"]] = int(match["value"])
+        name = match["quoted"] or match["name"]
+        if name in shape:
+            raise DomainError(f"{option} {text!r}: {name!r} is given twice")
+        shape[name] = int(match["value"])
     return shape
+
+
+def _parts(text: str) -> Iterator[str]:
+    """A text divided at the commas that stand outside quotes."""
+    at = 0
+    while True:
+        match = _PART.match(text, at)
+        assert match is not None
+        yield match[0]
+        if match.end() == len(text):
+            return
+        at = match.end() + 1
 
 
 def parse_shapes(texts: Iterable[str]) -> dict[str, int]:

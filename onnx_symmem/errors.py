@@ -49,7 +49,15 @@ class LimitNotMet(CheckFailed):
 
 
 class VerificationFailed(CheckFailed):
-    """Outputs of the original and of the rewritten model differ."""
+    """Outputs of the original and of the rewritten model differ.
+
+    `absolute` and `relative` (to the largest number of its output) are the largest differences of all outputs
+    that were compared, None where these are not numbers of equal shapes.
+    """
+
+    def __init__(self, message: str, absolute: float | None = None, relative: float | None = None) -> None:
+        super().__init__(message)
+        self.absolute, self.relative = absolute, relative
 
 
 class InputError(SymmemError):

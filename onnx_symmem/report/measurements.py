@@ -96,7 +96,8 @@ class OutputsCompared:
 
     `equal`: no number differs by more than `tolerance`, relative to the largest number of its output;
     `bit_equal`: none differs at all. `level`: graph optimisations under which the first model ran; the second
-    ran as it is. Where outputs are not equal `reason` says which, and the differences are not known.
+    ran as it is. Where outputs are not equal `reason` says which; the differences are the largest of all
+    outputs, None where one is infinite or the outputs are not numbers of equal shapes.
     """
 
     equal: bool

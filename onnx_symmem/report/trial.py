@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf, isfinite
 from typing import Any
 
 from onnx_symmem.errors import UsageError, VerificationFailed
@@ -100,11 +101,19 @@ def _outputs(
             tolerance=tolerance,
         )  # fmt: skip
     except VerificationFailed as error:
-        return OutputsCompared(False, False, count, level, tolerance, None, None, str(error))
+        worst = _finite(error.absolute), _finite(error.relative)
+        return OutputsCompared(False, False, count, level, tolerance, *worst, str(error))
     return OutputsCompared(
         True, found.equal, found.outputs, level, tolerance, found.worst_absolute, found.worst_relative
     )
 
 
+def _finite(difference: float | None) -> float | None:
+    """A difference as JSON can hold it: where a NaN stands against a number there is none."""
+    return difference if difference is not None and isfinite(difference) else None
+
+
 def _badness(found: OutputsCompared) -> tuple[bool, float]:
-    return not found.equal, found.worst_relative or 0.0
+    """Equal outputs first, then the smallest difference; one that is not a number is the worst."""
+    lost = not found.equal and found.worst_relative is None
+    return not found.equal, inf if lost else found.worst_relative or 0.0

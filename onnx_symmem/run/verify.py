@@ -67,8 +67,9 @@ def verify(
     """Run both models at every shape of `at` on generated inputs, and compare.
 
     `shapes` are those of the original, which runs at the optimisation `level` that the result was made with.
-    `result_feeds` go to the result only (a memory limit). Raises VerificationFailed at the first output that
-    differs by more than `tolerance`, relative to its largest number; 0 asks for equal bits.
+    `result_feeds` go to the result only (a memory limit). Raises VerificationFailed at the first shape where
+    an output differs by more than `tolerance`, relative to its largest number; 0 asks for equal bits. It
+    names the first such output and holds the largest differences of all.
     """
     shapes_at = [resolve_shape(shapes, shape) for shape in at]
     before = replace(baseline_settings(level, provider), intra_op_threads=1)
@@ -133,6 +134,7 @@ def _differences(
     tolerance: float,
 ) -> Verification:
     """Run the original again and measure the differences; raise where one is above the tolerance."""
+    failed = ""
     at = ", ".join(f"{k}={v}" for k, v in outcome.shape.items())
     session = create_session(original, settings)
     wanted = run_session(session, feeds, names, label_of(original))
@@ -151,8 +153,8 @@ def _differences(
                 f"{expected.dtype.name}{list(expected.shape)}"
             )
         count, absolute, relative = _difference(expected, array)
-        if not tolerance or not relative <= tolerance:
-            raise VerificationFailed(
+        if not failed and (not tolerance or not relative <= tolerance):
+            failed = (
                 f"output '{name}' at {at}: {count} of {array.size} numbers differ, by up to {absolute:.3g} "
                 f"({relative:.3g} of the largest)"
             )
@@ -161,6 +163,8 @@ def _differences(
             worst_absolute=max(outcome.worst_absolute, absolute),
             worst_relative=max(outcome.worst_relative, relative),
         )
+    if failed:
+        raise VerificationFailed(failed, outcome.worst_absolute, outcome.worst_relative)
     return outcome
 
 

@@ -161,3 +161,11 @@ def test_a_run_that_breaks_off_is_code_4(command: Command, folder: Path) -> None
     assert "look_up" in found.err
     assert found.err.count("\n") == 1
     assert listing(folder) == before
+
+
+@pytest.mark.parametrize("tolerance", ["inf", "nan", "-1"])
+def test_a_tolerance_is_a_finite_number(command: Command, tolerance: str) -> None:
+    found = command("compare", "plain.onnx", "plain.onnx", "--at", "batch=2,seq=3", "--tolerance", tolerance)
+    assert found.code == 2
+    assert "not a finite number" in found.err
+    assert found.err.count("\n") == 1

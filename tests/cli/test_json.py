@@ -310,6 +310,8 @@ def test_outputs_that_differ_are_code_1_and_still_a_document(command: Command, f
     assert not outputs["bit_equal"]
     assert found.err == f"onnx-symmem: error: {outputs['reason']}\n"
     assert "output 'y'" in outputs["reason"]
+    assert 0.001 < outputs["worst_relative"] < 10
+    assert outputs["worst_absolute"] > 0
 
 
 def test_rounding_is_told_from_difference(command: Command, folder: Path) -> None:

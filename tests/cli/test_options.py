@@ -25,6 +25,7 @@ from onnx_symmem.errors import DomainError, UsageError
         (["seq%8", "batch=2", "seq=0..64"], [("seq", 0, 64, 8), ("batch", 2, 2, 1)]),
         (["past_sequence_length + 1=2..9"], [("past_sequence_length + 1", 2, 9, 1)]),
         (["/model/Reshape.dim-0=3"], [("/model/Reshape.dim-0", 3, 3, 1)]),
+        (['"a=b, c%2"=3..4', '"a=b, c%2"%2'], [("a=b, c%2", 3, 4, 2)]),
     ],
 )
 def test_dims_are_read(texts: list[str], expected: list[tuple[str, int, int | None, int]]) -> None:
@@ -74,13 +75,17 @@ def test_a_bad_dim_is_a_one_line_error(texts: list[str], message: str) -> None:
         ("batch=2,seq=64", {"batch": 2, "seq": 64}),
         ("batch=0", {"batch": 0}),
         (" batch = 2 , seq = 64 ", {"batch": 2, "seq": 64}),
+        ('"a,b=1"=2,seq=64', {"a,b=1": 2, "seq": 64}),
+        (' "batch" = 2', {"batch": 2}),
     ],
 )
 def test_a_shape_is_read(text: str, expected: dict[str, int]) -> None:
     assert parse_shape(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "batch", "batch=", "batch=-1", "batch=2,", "batch=2;seq=3", "a=1,a=1"])
+@pytest.mark.parametrize(
+    "text", ["", "batch", "batch=", "batch=-1", "batch=2,", "batch=2;seq=3", "a=1,a=1", '"a=1', '""=1']
+)
 def test_a_bad_shape_is_a_one_line_error(text: str) -> None:
     with pytest.raises(DomainError, match="--at") as caught:
         parse_shape(text)
