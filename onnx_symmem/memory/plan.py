@@ -289,10 +289,11 @@ def _on_both(
 
 
 def _host_values(view: GraphView, provider: str, host_nodes: frozenset[int]) -> frozenset[int]:
-    """Values in the CPU's memory on a provider with its own: made there, or shapes."""
+    """Values in the CPU's memory on a provider with its own: made or brought there, or shapes."""
     if provider == "cpu":
         return frozenset()
-    made = (n.outputs for n in view.nodes if n.index in host_nodes or n.op in ("Shape", "Size"))
+    here = ("Shape", "Size", "MemcpyToHost")
+    made = (n.outputs for n in view.nodes if n.index in host_nodes or n.op in here)
     return frozenset(v for outputs in made for v in outputs if v >= 0)
 
 
