@@ -10,7 +10,7 @@ from onnx_symmem.errors import DomainError
 from onnx_symmem.expr.atom import SYMBOL
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.expression import Expr
-from onnx_symmem.shapes.forms import as_ceilings, as_extremum, with_divisors
+from onnx_symmem.shapes.forms import as_ceilings, as_extremum, with_divisors, without_presence
 from onnx_symmem.shapes.growth import is_grown
 from onnx_symmem.shapes.solve import divisor_of, elimination, symbol_bound, without_common_factor
 from onnx_symmem.shapes.table import Limit
@@ -131,7 +131,7 @@ class Facts:
             divisors = {n: d for n, d in self._divisors.items() if n in expr.symbols()}
             if divisors:
                 expr = with_divisors(expr, divisors)
-        return as_extremum(as_ceilings(expr))
+        return as_extremum(as_ceilings(without_presence(expr, lambda e: self.at_least(e, 0))))
 
     def bounds(self, expr: Expr) -> tuple[int | None, int | None]:
         """An interval that holds all values, None where unbounded."""

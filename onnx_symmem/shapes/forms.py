@@ -5,12 +5,12 @@ ONNX Runtime takes two dims for equal only where their texts are, and so do read
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SYMBOL, Atom, Monomial
 from onnx_symmem.expr.expression import Expr, maximum, minimum
 
-__all__ = ["as_ceilings", "as_extremum", "with_divisors"]
+__all__ = ["as_ceilings", "as_extremum", "with_divisors", "without_presence"]
 
 
 def as_ceilings(expr: Expr) -> Expr:
@@ -31,6 +31,27 @@ def as_ceilings(expr: Expr) -> Expr:
             if len(changed.terms) < len(expr.terms):
                 expr = changed
     return expr
+
+
+def without_presence(expr: Expr, nonneg: Callable[[Expr], bool]) -> Expr:
+    """x*min(1, x)**k as x, for x >= 0: what broadcasts say of a dim that may be 0, said once."""
+    found = {a: _present(a) for a in expr.atoms() if a.kind == MIN}
+    found = {atom: x for atom, x in found.items() if x is not None and nonneg(x)}
+    if not found:
+        return expr
+    total = Expr.const(0)
+    for mono, c in expr.terms:
+        here = {Expr.of(atom) for atom, _ in mono}
+        kept = ((a, 1 if a in found else power) for a, power in mono if found.get(a) not in here)
+        total = total + Expr({tuple(kept): c})
+    return total
+
+
+def _present(atom: Atom) -> Expr | None:
+    """x of min(1, x)."""
+    if len(atom.args) != 2 or 1 not in (atom.args[0], atom.args[1]):
+        return None
+    return atom.args[1] if atom.args[0] == 1 else atom.args[0]
 
 
 def as_extremum(expr: Expr) -> Expr:

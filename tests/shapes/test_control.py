@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import onnx
 from onnx import helper
 
@@ -131,6 +132,39 @@ def test_scan_stacks_along_its_axes() -> None:
     shapes = assert_right(model(of), {"n": 1}, {"n": 5})
     assert texts(shapes, "last") == ["8"]
     assert texts(shapes, "all") == ["8", "n"]
+
+
+def scanned(nodes: Sequence[onnx.NodeProto], outputs: str, start: onnx.ValueInfoProto) -> onnx.GraphProto:
+    """A Scan over the rows of x (n of 8) with one state `a`, from `start`, and one row `b`."""
+    inside = body(nodes, [value("a"), value("b")], outputs)
+    results = "last all" if " " in outputs else "last"
+    return graph(
+        [node("Scan", f"{start.name} x", results, num_scan_inputs=1, body=inside)], [start, X], results
+    )
+
+
+def test_the_state_of_a_scan_keeps_its_dims() -> None:
+    """ONNX Runtime writes every state into the place of the one before: the sum has the state's dims."""
+    of = scanned([node("Add", "a b", "c"), node("Neg", "c", "d")], "c d", value("start", FLOAT, ["p", "q"]))
+    shapes = assert_right(model(of), {"n": 1, "p": 3, "q": 8}, {"n": 5, "p": 1, "q": 8})
+    assert texts(shapes, "last") == ["p", "8"]
+    assert texts(shapes, "all") == ["n", "p", "8"]
+    assert not shapes.unknowns
+
+
+def test_a_size_made_inside_a_scan_is_explained_by_the_state() -> None:
+    """The count of what is not zero must be that of the state in every run that gets through."""
+    nodes = [
+        node("NonZero", "b", "found"),
+        node("Squeeze", "found zero", "flat"),
+        node("Cast", "flat", "c", to=FLOAT),
+        node("Neg", "c", "d"),
+    ]
+    of = scanned(nodes, "c d", value("start", FLOAT, ["p"]))
+    of.initializer.append(onnx.numpy_helper.from_array(np.array([0]), "zero"))
+    shapes = assert_right(model(of), {"n": 2, "p": 8}, given={"x": np.ones((2, 8))})
+    assert texts(shapes, "last") == ["p"]
+    assert texts(shapes, "all") == ["n", "p"]
 
 
 def test_nested_graphs_have_shapes_of_their_own() -> None:

@@ -10,7 +10,7 @@ from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.expression import Expr, maximum, minimum
 from onnx_symmem.expr.text import parse
 from onnx_symmem.shapes.facts import Facts
-from onnx_symmem.shapes.forms import as_ceilings, as_extremum, with_divisors
+from onnx_symmem.shapes.forms import as_ceilings, as_extremum, with_divisors, without_presence
 from onnx_symmem.shapes.growth import extent, is_grown
 from onnx_symmem.shapes.solve import divisor_of, elimination, symbol_bound
 
@@ -36,6 +36,20 @@ def test_forms_keep_values(text: str) -> None:
     for x in range(30):
         for n in range(7):
             assert changed.evaluate({"x": x, "n": n}) == expr.evaluate({"x": x, "n": n})
+
+
+@pytest.mark.parametrize(
+    "text", ["x*min(1, x)", "n*x*min(1, x)**2", "min(1, x)**3*min(1, n) - n*min(1, n) + x"]
+)
+def test_presence_is_said_once(text: str) -> None:
+    expr = parse(text)
+    changed = without_presence(expr, lambda e: True)
+    assert "**" not in str(changed)
+    assert str(changed).count("min") < text.count("min")
+    for x in range(5):
+        for n in range(5):
+            assert changed.evaluate({"x": x, "n": n}) == expr.evaluate({"x": x, "n": n})
+    assert without_presence(expr, lambda e: False) == expr
 
 
 def test_forms_are_short() -> None:

@@ -1,8 +1,9 @@
 """If, Loop and Scan: subgraphs are inferred with what is known of their inputs and of outer values.
 
 An If runs one of two branches: what both say holds, and a known condition decides. The carried values of
-a Loop or Scan start as given and are widened, dim by dim, until an iteration no longer changes them; a
-dim that grows by the same amount in every iteration of a known number is stated exactly.
+a Loop start as given and are widened, dim by dim, until an iteration no longer changes them; a dim that
+grows by the same amount in every iteration of a known number is stated exactly. The states of a Scan keep
+their shapes: ONNX Runtime writes each iteration's into the place of the one before, and runs at least one.
 """
 
 from __future__ import annotations
@@ -339,16 +340,44 @@ def _scan(ctx: NodeContext) -> None:
         scanned.append(State(rest[1:] if offset else rest, elem))
     if offset:
         start = [State(None if s.dims is None else s.dims[1:], s.elem) for s in start]
-    mark = len(ctx.scope.run.unknowns)
-    loop = _iterate(ctx, (), start, scanned, slice(0, count))
-    inner = {u.symbol: u.bound for u in ctx.scope.run.unknowns[mark:]}
+    if length is not None:
+        ctx.limit(length - 1, "Scan runs at least once")
+    run = ctx.scope.run
+    mark = len(run.unknowns)
+    body = ctx.scope.child(ctx.node, "body", [*(State(s.dims, s.elem) for s in start), *scanned])
+    inner = {u.symbol: u.bound for u in run.unknowns[mark:]}
+    results = list(body.results())
     batch = ctx.need(offset + count)[:1] if offset else ()
-    for k, first in enumerate(start):
-        final = _after_loop(ctx, k, loop, first, length, inner)
-        ctx.set(k, None if final.dims is None else (*batch, *final.dims), final.elem or None)
-    results = list(loop.body.results())
+    kept: dict[Expr, Expr] = {}
+    for k, (first, last) in enumerate(zip(start, results, strict=False)):
+        final = _kept_state(ctx, first, last, inner, kept)
+        ctx.set(k, None if final is None else (*batch, *final), first.elem or last.elem or None)
     out_axes = ctx.attr("scan_output_axes", (0,) * (len(results) - count))
     for k, state in enumerate(results[count:]):
         known = Unknown("the length of the scanned inputs is unknown") if length is None else length
-        dims_out = _scanned(ctx, state, loop.once[count + k], known, inner, out_axes[k])
+        if state.dims is not None:
+            state = State(tuple(_in_terms_of(ctx, dim, kept) for dim in state.dims), state.elem)
+        dims_out = _scanned(ctx, state, State(None), known, inner, out_axes[k])
         ctx.set(count + k, None if dims_out is None else (*batch, *dims_out), state.elem or None)
+
+
+def _in_terms_of(ctx: NodeContext, dim: Expr, kept: Mapping[Expr, Expr]) -> Expr:
+    """A dim of the body with what equals a state's dim replaced by that."""
+    if dim in kept:
+        return kept[dim]
+    named = {y.as_atom(): x for y, x in kept.items()}
+    return ctx.simplify(dim.substitute({a.name: x for a, x in named.items() if a and a.kind == "symbol"}))
+
+
+def _kept_state(
+    ctx: NodeContext, first: State, last: State, inner: Mapping[str, Expr | None], kept: dict[Expr, Expr]
+) -> list[DimLike] | None:
+    """Dims of a Scan's state, which no iteration changes; `kept` collects other expressions of the same."""
+    if first.dims is None or last.dims is None or len(first.dims) != len(last.dims):
+        known = first.dims if first.dims is not None else last.dims
+        return None if known is None else [_outside(dim, inner) for dim in known]
+    for x, y in zip(first.dims, last.dims, strict=True):
+        if x != y:
+            ctx.same(x, y, "a state of Scan keeps its shape")
+            kept[y] = x
+    return list(first.dims)
