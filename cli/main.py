@@ -47,6 +47,8 @@ VERBS: dict[str, Verb] = {
     "compare": Verb("onnx_symmem.cli.compare:command", "Measure two models and compare their outputs."),
     "shapes": Verb("onnx_symmem.cli.shapes:command", "Show tensor shapes as expressions of input dims."),
     "report": Verb("onnx_symmem.cli.report:command", "Explain a model's memory: peak, timeline, tensors."),
+    "fit": Verb("onnx_symmem.cli.fit:command", "Find the largest dim that fits into a memory budget."),
+    "check": Verb("onnx_symmem.cli.check:command", "Check that a model stays within a memory budget."),
 }
 
 

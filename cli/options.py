@@ -3,6 +3,7 @@
     --dim  batch=1..64 | batch=8 | seq=1.. | seq%8     what is known of a symbol; both forms may be given
     --at   batch=2,seq=64                              a value for every symbol, i.e. one shape
     --input NAME=SPEC                                  how to fill one graph input
+    --budget 24GiB | 24GB | 25769803776                bytes; KiB is 1024, kB is 1000, and so on
 
 A name that has `=`, `,` or `%` in it stands in double quotes: `--at '"a,b"=2,seq=64'`.
 Parsers raise one-line errors of `onnx_symmem.errors`. The model is not known here: whether a name exists is
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,6 +25,7 @@ from onnx_symmem.errors import DomainError, UsageError
 __all__ = [
     "DimRange",
     "at_option",
+    "budget_options",
     "dim_option",
     "domain_spec",
     "ep_option",
@@ -34,7 +37,9 @@ __all__ = [
     "parse_dims",
     "parse_shape",
     "parse_shapes",
+    "parse_size",
     "shapes_option",
+    "size_option",
 ]
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
@@ -51,6 +56,13 @@ _VALUE = re.compile(
     r"""\s* (?: "(?P<quoted>[^"]+)" | (?P<name>[^=,"]+?) ) \s* = \s* (?P<value>[0-9]{1,18}) \s*""", re.VERBOSE
 )
 _PART = re.compile(r"""(?: "[^"]*" | [^,] )*""", re.VERBOSE)  # up to a comma outside quotes
+_SIZE = re.compile(r"\s*(?P<number>[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?P<unit>[A-Za-z]*)\s*", re.ASCII)
+_UNITS = {
+    "": 1,
+    "b": 1,
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
+    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
+}
 
 
 class DimRange(NamedTuple):
@@ -144,6 +156,15 @@ def parse_shapes(texts: Iterable[str]) -> dict[str, int]:
     return joined
 
 
+def parse_size(text: str, option: str = "--budget") -> int:
+    """Read a number of bytes, with a unit or without; a fraction is rounded down to whole bytes."""
+    match = _SIZE.fullmatch(text)
+    unit = _UNITS.get((match["unit"] or "").lower()) if match else None
+    if match is None or unit is None:
+        raise UsageError(f"{option} {text!r} is not a size; expected e.g. 24GiB, 24GB or 25769803776")
+    return int(Fraction(match["number"]) * unit)
+
+
 def parse_assignments(option: str, texts: Iterable[str]) -> dict[str, str]:
     """Read `NAME=SPEC` texts of the named option; the first `=` divides."""
     pairs: dict[str, str] = {}
@@ -217,6 +238,39 @@ def shapes_option(command: _Decorated) -> _Decorated:
         metavar="NAME=VALUE,...",
         callback=_parsed(lambda texts: tuple(map(parse_shape, texts))),
         help="A shape to look at, e.g. batch=2,seq=64; repeatable, one shape each.",
+    )(command)
+
+
+def size_option(name: str, *, required: bool, words: str) -> Callable[[_Decorated], _Decorated]:
+    """Add an option that takes a number of bytes; the verb gets an int, or None."""
+
+    def parse(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
+        return None if text is None else parse_size(text, name)
+
+    def add(command: _Decorated) -> _Decorated:
+        return click.option(name, required=required, metavar="SIZE", callback=parse, help=words)(command)
+
+    return add
+
+
+def budget_options(command: _Decorated) -> _Decorated:
+    """Add `--count` and `--reserve`; the verb gets `counts: tuple[str, ...]` and `reserve: int`."""
+    scopes = ("activations", "inputs", "weights")
+    command = click.option(
+        "--reserve",
+        default="0",
+        show_default=True,
+        metavar="SIZE",
+        callback=lambda _ctx, _param, text: parse_size(text, "--reserve"),
+        help="Bytes kept free for what is not in the formulas: kernels' own memory, gaps of the arena.",
+    )(command)
+    return click.option(
+        "--count",
+        "counts",
+        type=click.Choice(scopes),
+        multiple=True,
+        default=scopes,
+        help="What a budget covers; repeatable. Default: all three. Outputs count as activations.",
     )(command)
 
 

@@ -25,7 +25,7 @@ DOC = ROOT / "docs" / "json.md"
 ROW = re.compile(r"^\| (?:`(?P<field>[^`]+)`|all of) \| (?P<type>.+?) \| ")
 PART = re.compile(r"\[(?P<name>[^\]]+)\]\(#")
 EXAMPLE = re.compile(r"<!-- example: (?P<verb>\w+) -->\n+(?:```json\n(?P<text>.*?)```\n)?", re.DOTALL)
-VERBS = ("optimize", "run", "compare", "shapes", "why", "report")
+VERBS = ("optimize", "run", "compare", "shapes", "why", "report", "fit", "check")
 Sections = Mapping[str, list[tuple[str, str]]]
 
 
@@ -138,6 +138,14 @@ def outputs(command: Command, folder: Path) -> Mapping[str, list[dict[str, Any]]
         "report": [
             document(command, "report", "plain.onnx", *at),
             document(command, "report", "odd.onnx"),
+        ],
+        "fit": [
+            document(command, "fit", "plain.onnx", "--budget", "1MiB", "--solve", "batch", "--at", "seq=16"),
+            document(command, "fit", "plain.onnx", "--budget", "100", "--solve", "batch,seq"),
+        ],
+        "check": [
+            document(command, "check", "plain.onnx", "--max-peak", "1MiB", *at),
+            json.loads(command("check", "plain.onnx", "--max-peak", "1MiB", "--json").out),
         ],
     }
 

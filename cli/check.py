@@ -1,0 +1,79 @@
+"""`onnx-symmem check`: whether a model stays within a memory budget, for pipelines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from onnx_symmem.cli.options import (
+    DimRange,
+    budget_options,
+    dim_option,
+    domain_spec,
+    ep_option,
+    json_option,
+    model_argument,
+    shapes_option,
+    size_option,
+)
+from onnx_symmem.cli.output import answer
+from onnx_symmem.cli.progress import progress
+
+from onnx_symmem.errors import LimitNotMet
+
+__all__ = ["command"]
+
+
+@click.command("check")
+@model_argument()
+@size_option("--max-peak", required=True, words="The budget, e.g. 8GiB, 8GB or a number of bytes.")
+@shapes_option
+@dim_option
+@budget_options
+@ep_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    model: Path,
+    max_peak: int,
+    shapes: tuple[dict[str, int], ...],
+    dims: tuple[DimRange, ...],
+    counts: tuple[str, ...],
+    reserve: int,
+    ep: str,
+    as_json: bool,
+) -> Any:
+    """Check that a model stays within a memory budget.
+
+    At the shapes given with --at; without these, for every shape of the domain given with --dim, by proof.
+    Ends with code 1 where it does not. Nothing is run and no weights are read.
+
+    \b
+    Examples:
+      onnx-symmem check model.onnx --max-peak 8GiB --at batch=8,seq=512
+      onnx-symmem check model.onnx --max-peak 8GiB --dim batch=1..8 --dim seq=1..512
+    """
+    from onnx_symmem.report.capacity import check_budget, model_demand
+    from onnx_symmem.report.text.capacity import show_check
+
+    with progress(verbose=ctx.obj.verbose) as tell:
+        tell.stage("planning")
+        demand = model_demand(model, domain_spec(dims), ep, counts, reserve)
+        tell.stage("checking")
+        found = check_budget(demand, max_peak, shapes, ep)
+    answer(found, as_json, lambda console: show_check(console, found))
+    if not found.holds:
+        raise LimitNotMet(_reason(found))
+
+
+def _reason(found: Any) -> str:
+    over = [(shape, needed) for shape, needed in found.needed if needed > found.budget]
+    if not over and found.witness is not None:
+        over = [(found.witness, found.witness_needed)]
+    if not over:
+        return f"{found.model}: not proved to stay within {found.budget:,} bytes on the whole domain"
+    shape, needed = max(over, key=lambda item: item[1])
+    at = ", ".join(f"{name}={size}" for name, size in shape.items())
+    return f"{found.model}: needs {needed:,} bytes at {at}, more than {found.budget:,}"

@@ -1,0 +1,77 @@
+"""`onnx-symmem fit`: the largest dim that stays within a memory budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from onnx_symmem.cli.options import (
+    DimRange,
+    at_option,
+    budget_options,
+    dim_option,
+    domain_spec,
+    ep_option,
+    json_option,
+    model_argument,
+    size_option,
+)
+from onnx_symmem.cli.output import answer
+from onnx_symmem.cli.progress import progress
+
+__all__ = ["command"]
+
+
+@click.command("fit")
+@model_argument()
+@size_option("--budget", required=True, words="Memory that there is, e.g. 24GiB, 24GB or a number of bytes.")
+@click.option(
+    "--solve", required=True, metavar="NAME[,NAME]",
+    callback=lambda _ctx, _param, text: tuple(part.strip() for part in text.split(",")),
+    help="The dim to make as large as fits; with a second dim, for a ladder of its sizes.",
+)  # fmt: skip
+@click.option(
+    "--against", type=click.Path(path_type=Path), metavar="OTHER",
+    help="Another model to solve for as well, such as the one before `optimize`.",
+)  # fmt: skip
+@at_option
+@dim_option
+@budget_options
+@ep_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    model: Path,
+    budget: int,
+    solve: tuple[str, ...],
+    against: Path | None,
+    at: dict[str, int],
+    dims: tuple[DimRange, ...],
+    counts: tuple[str, ...],
+    reserve: int,
+    ep: str,
+    as_json: bool,
+) -> Any:
+    """Find the largest dim at which a model fits into memory.
+
+    Exact, from the formulas of the plan: nothing is run and no weights are read. The answer has the bytes
+    that it needs, and what the next larger size would need.
+
+    \b
+    Examples:
+      onnx-symmem fit planned.onnx --budget 24GiB --solve batch --at seq=2048
+      onnx-symmem fit planned.onnx --against model.onnx --budget 24GiB --solve batch,seq
+    """
+    from onnx_symmem.report.capacity import fit_models, model_demand
+    from onnx_symmem.report.text.capacity import show_fit
+
+    domain = domain_spec(dims)
+    with progress(verbose=ctx.obj.verbose) as tell:
+        tell.stage("planning")
+        sources = [model] if against is None else [model, against]
+        models = [model_demand(source, domain, ep, counts, reserve) for source in sources]
+        tell.stage("solving")
+        found = fit_models(models, budget, solve, at, ep)
+    answer(found, as_json, lambda console: show_fit(console, found))
