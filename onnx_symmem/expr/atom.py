@@ -128,10 +128,18 @@ def monomial_times(a: Monomial, b: Monomial) -> Monomial:
         return b
     if not b:
         return a
+    if a[-1][0].key < b[0][0].key:
+        return a + b
+    if b[-1][0].key < a[0][0].key:
+        return b + a
     powers = dict(a)
     for atom, power in b:
         powers[atom] = powers.get(atom, 0) + power
-    return tuple(sorted(powers.items(), key=lambda item: item[0].key))
+    return tuple(sorted(powers.items(), key=_atom_key))
+
+
+def _atom_key(item: tuple[Atom, int]) -> tuple[int, str]:
+    return item[0].key
 
 
 def monomial_over(a: Monomial, b: Monomial) -> Monomial | None:
@@ -147,7 +155,7 @@ def monomial_over(a: Monomial, b: Monomial) -> Monomial | None:
             powers[atom] = left
         else:
             del powers[atom]
-    return tuple(sorted(powers.items(), key=lambda item: item[0].key))
+    return tuple(sorted(powers.items(), key=_atom_key))
 
 
 def common_monomial(monos: Sequence[Monomial]) -> Monomial:
@@ -156,4 +164,4 @@ def common_monomial(monos: Sequence[Monomial]) -> Monomial:
     for mono in monos[1:]:
         powers = dict(mono)
         common = {a: min(p, powers[a]) for a, p in common.items() if a in powers}
-    return tuple(sorted(common.items(), key=lambda item: item[0].key))
+    return tuple(sorted(common.items(), key=_atom_key))

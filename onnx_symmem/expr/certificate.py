@@ -38,7 +38,10 @@ from onnx_symmem.expr.proof import (
     Widen,
 )
 
-__all__ = ["Certificate", "Region", "check", "float32_slopes", "replace_deep"]
+__all__ = ["Certificate", "Images", "Region", "check", "float32_slopes", "replace_deep"]
+
+Images = dict[tuple[Atom, str, Expr], Expr]
+"""(atom, name, value) to the atom with the symbol replaced by the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,39 +63,49 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Where a node's polynomial has to be >= 0."""
+    """Where a node's polynomial has to be >= 0. `images` keeps what became of atoms, for speed only."""
 
     poly: Expr
     widths: Mapping[str, int | None]
     reals: frozenset[str]
     facts: tuple[Expr, ...]
+    images: Images
 
     @staticmethod
-    def of(poly: Expr, domain: Domain, symbols: tuple[str, ...], known: tuple[Expr, ...]) -> Region:
+    def of(
+        poly: Expr, domain: Domain, symbols: tuple[str, ...], known: tuple[Expr, ...], images: Images
+    ) -> Region:
         """The whole domain, with every symbol s = lo + divisor * s'."""
         ranges = {name: domain.range_of(name) for name in symbols}
         widths = {n: None if r.hi is None else (r.hi - r.lo) // r.divisor for n, r in ranges.items()}
         shift = {name: r.lo + r.divisor * Expr.symbol(name) for name, r in ranges.items()}
-        return Region(
-            poly.substitute(shift), widths, frozenset(), tuple(fact.substitute(shift) for fact in known)
-        )
+        facts = tuple(fact.substitute(shift) for fact in known)
+        return Region(poly.substitute(shift), widths, frozenset(), facts, images)
 
     def put(self, name: str, value: Expr, width: int | None, real: bool = False) -> Region:
         """The region with a variable replaced by an expression of variables."""
-        return Region(
-            self.poly.substitute({name: value}),
-            {**self.widths, name: width},
-            self.reals | {name} if real else self.reals,
-            tuple(fact.substitute({name: value}) for fact in self.facts),
-        )
+
+        def image(atom: Atom) -> Expr:
+            key = atom, name, value
+            found = self.images.get(key)
+            if found is None:
+                found = self.images[key] = Expr.of(atom).substitute({name: value})
+            return found
+
+        poly, *facts = (expr.map_atoms(image) for expr in (self.poly, *self.facts))
+        reals = self.reals | {name} if real else self.reals
+        return Region(poly, {**self.widths, name: width}, reals, tuple(facts), self.images)
 
     def intervals(self) -> Intervals:
         """Bounds of expressions of the variables."""
         return Intervals(lambda name: (0, self.widths[name]))
 
 
-def check(certificate: Certificate) -> bool:
-    """Whether the certificate proves its claim, recomputed exactly."""
+def check(certificate: Certificate, images: Images | None = None) -> bool:
+    """Whether the certificate proves its claim, recomputed exactly.
+
+    Checks of many certificates are faster with one dictionary of `images` for all.
+    """
     domain, symbols = certificate.domain, certificate.symbols
     poly = domain.solved(certificate.high - certificate.low)
     try:
@@ -102,7 +115,8 @@ def check(certificate: Certificate) -> bool:
             or set(symbols) & domain.equalities.keys()
         ):
             return False
-        return _holds(Region.of(poly, domain, symbols, facts), certificate.proof)
+        start = Region.of(poly, domain, symbols, facts, {} if images is None else images)
+        return _holds(start, certificate.proof)
     except (ExpressionError, IndexError, KeyError, TypeError, ValueError):  # not a well-formed proof
         return False
 

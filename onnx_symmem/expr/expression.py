@@ -19,9 +19,7 @@ Division by a symbolic size assumes that the size is not zero, as the program th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
 from math import gcd, prod
-from operator import add, mul
 
 import numpy as np
 
@@ -148,15 +146,19 @@ class Expr:
         return self.map_atoms(lambda atom: _substitute_atom(atom, replacements))
 
     def map_atoms(self, image: Callable[[Atom], Expr]) -> Expr:
-        """The polynomial with every atom replaced by `image(atom)`."""
-        return reduce(
-            add,
-            (
-                reduce(mul, (image(atom) ** p for atom, p in mono), Expr.const(coefficient))
-                for mono, coefficient in self.terms
-            ),
-            ZERO,
-        )
+        """The polynomial with every atom replaced by `image(atom)`, which is asked once per power."""
+        powers: dict[tuple[Atom, int], tuple[tuple[Monomial, int], ...]] = {}
+        total: Terms = {}
+        for mono, coefficient in self.terms:
+            product: Iterable[tuple[Monomial, int]] = (((), coefficient),)
+            for item in mono:
+                factor = powers.get(item)
+                if factor is None:
+                    factor = powers[item] = (image(item[0]) ** item[1]).terms
+                product = _product(product, factor)
+            for m, c in product:
+                total[m] = total.get(m, 0) + c
+        return Expr(total)
 
     # -- arithmetic --------------------------------------------------------------------------------
     def __add__(self, other: Expr | int) -> Expr:
@@ -194,16 +196,13 @@ class Expr:
             return other
         if b == 1:
             return self
-        terms: Terms = {}
-        for m, c in self.terms:
-            for n, d in other.terms:
-                mono = monomial_times(m, n)
-                terms[mono] = terms.get(mono, 0) + c * d
-        return Expr(terms)
+        return Expr(dict(_product(self.terms, other.terms)))
 
     def __pow__(self, power: int) -> Expr:
         if power < 0:
             raise ExpressionError(f"({self})**{power}: a size has no negative powers")
+        if power == 1:
+            return self
         result = ONE
         for _ in range(power):
             result = result * self
@@ -287,6 +286,21 @@ def _term_texts(terms: Iterable[tuple[Monomial, int]]) -> Iterable[str]:
         yield sign + "*".join(factors)
 
 
+def _product(
+    left: Iterable[tuple[Monomial, int]], right: tuple[tuple[Monomial, int], ...]
+) -> Iterable[tuple[Monomial, int]]:
+    """Terms of a product, like terms joined; they may be 0."""
+    if len(right) == 1:
+        ((n, d),) = right
+        return [(monomial_times(m, n), c * d) for m, c in left]
+    terms: Terms = {}
+    for m, c in left:
+        for n, d in right:
+            mono = monomial_times(m, n)
+            terms[mono] = terms.get(mono, 0) + c * d
+    return terms.items()
+
+
 def _substitute_atom(atom: Atom, replacements: Mapping[str, Expr | int]) -> Expr:
     if atom.kind == SYMBOL:
         value = replacements.get(atom.name)
@@ -316,12 +330,10 @@ def _floordiv(top: Expr, bottom: Expr) -> Expr:
         return Expr.const(value // divisor)
     if value == 0 or divisor == 1:
         return top
-    exact = top.exact_quotient(bottom)
-    if exact is not None:
-        return exact
     if len(bottom.terms) == 1:
         return _floordiv_by_term(top, bottom)
-    return Expr.of(Atom(FLOORDIV, args=(top, bottom)))
+    exact = top.exact_quotient(bottom)
+    return exact if exact is not None else Expr.of(Atom(FLOORDIV, args=(top, bottom)))
 
 
 def _floordiv_by_term(top: Expr, bottom: Expr) -> Expr:

@@ -13,7 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
-from onnx_symmem.expr.certificate import Certificate, check
+from onnx_symmem.expr.certificate import Certificate, Images, check
 from onnx_symmem.expr.decide import Kind, Tally
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.dominance import Dominance, Dominators, solved_matrix
@@ -75,12 +75,12 @@ class PlanOrder:
 
     def check(self) -> bool:
         """Whether the proof holds, recomputed exactly: parts, dominances and their certificates."""
-        return self.proof is not None and self._holds(self.proof, self.domain)
+        return self.proof is not None and self._holds(self.proof, self.domain, {})
 
-    def _holds(self, proof: Part | Halves, domain: Domain) -> bool:
+    def _holds(self, proof: Part | Halves, domain: Domain, images: Images) -> bool:
         if isinstance(proof, Halves):
             below, above = _halves(domain, proof.name, proof.at)
-            return self._holds(proof.below, below) and self._holds(proof.above, above)
+            return self._holds(proof.below, below, images) and self._holds(proof.above, above, images)
         if proof.domain != domain:
             return False
         if proof.by_points:
@@ -91,7 +91,7 @@ class PlanOrder:
         for dominance in proof.dominances:
             found = dominance.certificate(self.matrix, domain)
             known = min(dominance.weights) >= 0 and set(dominance.members) <= set(self.highs)
-            if not known or sum(dominance.weights) < 1 or not check(found):
+            if not known or sum(dominance.weights) < 1 or not check(found, images):
                 return False
         return True
 
