@@ -25,15 +25,17 @@ from enum import StrEnum
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
+from onnx_symmem.expr.atom import Monomial
 from onnx_symmem.expr.certificate import Certificate
 from onnx_symmem.expr.domain import Domain
-from onnx_symmem.expr.exact import FloatArray, IntArray, add, any_in_row, as_integers
+from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray, add, any_in_row, as_integers
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.expr.prover import SHALLOW, TIERS, Evidence, Prover, Shape, prover_of
 
-__all__ = ["Claim", "Kind", "Tally", "Verdict", "compare", "compare_rows"]
+__all__ = ["KINDS", "Claim", "Kind", "Relations", "Tally", "Verdict", "compare", "compare_rows", "relations"]
 
 
 class Kind(StrEnum):
@@ -44,6 +46,11 @@ class Kind(StrEnum):
     EQ = "EQ"  # a == b
     INCOMPARABLE = "INCOMPARABLE"  # a < b at one shape, a > b at another
     UNKNOWN = "UNKNOWN"
+
+
+KINDS = tuple(Kind)
+_NO_CODES = np.zeros(0, dtype=np.int8)
+_CHUNK = 1 << 14  # rows that are compared at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,21 @@ class Tally:
     def total(self) -> int:
         """All questions."""
         return sum(self.counts.values())
+
+    def share(self, *kinds: Kind) -> float:
+        """The part of all questions that ended with one of these verdicts; 0 where none was asked."""
+        wanted = sum(n for (kind, _), n in self.counts.items() if kind in kinds)
+        return wanted / self.total if self.total else 0.0
+
+    @property
+    def decided(self) -> float:
+        """The share of questions whose expressions can be ordered."""
+        return self.share(Kind.LE, Kind.GE, Kind.EQ)
+
+    @property
+    def settled(self) -> float:
+        """The share of questions with an answer: ordered, or shown to be incomparable by two shapes."""
+        return self.share(Kind.LE, Kind.GE, Kind.EQ, Kind.INCOMPARABLE)
 
     def as_dict(self) -> dict[str, dict[str, int]]:
         """Counts by kind, then by tier."""
@@ -127,6 +149,51 @@ class Verdict:
         return self.claims[0].certificate() if self.claims else None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Relations:
+    """Verdicts of many comparisons as arrays of codes: `kinds` into KINDS, `tiers` into prover.TIERS."""
+
+    kinds: npt.NDArray[np.int8]
+    tiers: npt.NDArray[np.int8]
+
+    def listed(self) -> list[tuple[Kind, str]]:
+        """(kind, tier) of every comparison."""
+        pairs = zip(self.kinds.tolist(), self.tiers.tolist(), strict=True)
+        return [(KINDS[kind], TIERS[tier]) for kind, tier in pairs]
+
+    @property
+    def tally(self) -> Tally:
+        """How many comparisons were settled how."""
+        codes, counts = np.unique(self.kinds * np.int64(len(TIERS)) + self.tiers, return_counts=True)
+        found = zip(codes.tolist(), counts.tolist(), strict=True)
+        named = {(str(KINDS[c // len(TIERS)]), TIERS[c % len(TIERS)]): n for c, n in found}
+        return Tally(dict(sorted(named.items())))
+
+
+def relations(rows: IntArray, basis: tuple[Monomial, ...], domain: Domain) -> Relations:
+    """The relation of 0 to `row @ basis` for every row, by samples and linear maps: fast, for many rows.
+
+    What these tiers do not settle is UNKNOWN here; `compare` goes on with sectors and boxes.
+    """
+    prover = prover_of(basis, domain)
+    parts = [_related(prover, rows[at : at + _CHUNK]) for at in range(0, len(rows), _CHUNK)]
+    kinds, tiers = zip(*parts, strict=True) if parts else ([_NO_CODES], [_NO_CODES])
+    return Relations(np.concatenate(kinds), np.concatenate(tiers))
+
+
+def _related(prover: Prover, rows: IntArray) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int8]]:
+    _, _, positive, negative, codes = _sampled_and_proved(prover, rows)
+    le, ge = codes > 0
+    tiers = np.maximum(codes[0], codes[1])
+    kinds = np.full(len(rows), KINDS.index(Kind.UNKNOWN), dtype=np.int8)
+    kinds[le] = KINDS.index(Kind.LE)
+    kinds[ge] = KINDS.index(Kind.GE)
+    kinds[le & ge] = KINDS.index(Kind.EQ)
+    both = positive & negative
+    kinds[both], tiers[both] = KINDS.index(Kind.INCOMPARABLE), TIERS.index("samples")
+    return kinds, tiers
+
+
 def compare(a: Expr | int, b: Expr | int, domain: Domain, deep: bool = True) -> Verdict:
     """The relation of a to b at all shapes of the domain; `deep` False leaves out sectors and boxes."""
     a, b = Expr.lift(a), Expr.lift(b)
@@ -156,13 +223,7 @@ def _verdicts(
     prover: Prover, rows: IntArray, ends: Sequence[Callable[[], tuple[Expr, Expr]]], deep: bool
 ) -> list[Verdict]:
     """Verdicts for b - a given as rows."""
-    values, error = prover.sampled(rows)
-    positive, negative = any_in_row(values > error), any_in_row(values < -error)
-    codes = np.zeros((2, len(rows)), dtype=np.int8)  # of a <= b, of a >= b
-    for side, (candidates, sign) in enumerate(((~negative, 1), (~positive, -1))):
-        which = np.flatnonzero(candidates)
-        if which.size:
-            codes[side, which] = prover.prove(rows[which] * sign, SHALLOW)
+    values, error, positive, negative, codes = _sampled_and_proved(prover, rows)
     result: list[Verdict] = []
     for i, row in enumerate(rows):
         if positive[i] and negative[i]:
@@ -177,6 +238,21 @@ def _verdicts(
             _verdict(prover, row, ends[i], (int(codes[0, i]), int(codes[1, i])), (values[i], error[i]), deep)
         )
     return result
+
+
+def _sampled_and_proved(
+    prover: Prover, rows: IntArray
+) -> tuple[FloatArray, FloatArray, BoolArray, BoolArray, npt.NDArray[np.int8]]:
+    """(values at samples, their errors, which rows are > 0 and < 0 somewhere, codes of the tiers that prove
+    rows >= 0 and <= 0)."""
+    values, error = prover.sampled(rows)
+    positive, negative = any_in_row(values > error), any_in_row(values < -error)
+    codes = np.zeros((2, len(rows)), dtype=np.int8)
+    for side, (candidates, sign) in enumerate(((~negative, 1), (~positive, -1))):
+        which = np.flatnonzero(candidates)
+        if which.size:
+            codes[side, which] = prover.prove(rows[which] * sign, SHALLOW)
+    return values, error, positive, negative, codes
 
 
 def _verdict(
