@@ -16,6 +16,7 @@ from onnx_symmem.expr.samples import legal_near
 __all__ = ["steering_shapes"]
 
 _HIGH = 512  # stands for `no upper limit`, unless the lower limit is near it
+_OUT_OF_REACH = 1 << 20  # an upper limit from here on (of float32, say) is as good as none
 _MOST = 8
 
 
@@ -30,7 +31,9 @@ def steering_shapes(domain: Domain, symbols: Sequence[str]) -> tuple[Mapping[str
     low, middle, high = {}, {}, {}
     for name in names:
         allowed = domain.range_of(name)
-        top = max(_HIGH, 8 * allowed.lo) if allowed.hi is None else allowed.hi
+        top = allowed.hi
+        if top is None or (top >= _OUT_OF_REACH and name in known):
+            top = max(_HIGH, 8 * allowed.lo)
         if name in known:
             low[name], high[name] = allowed.lo, top
             middle[name] = max(allowed.lo, isqrt(max(allowed.lo, 1) * top))

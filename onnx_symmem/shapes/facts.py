@@ -154,6 +154,11 @@ class Facts:
             return False
         return self._for(expr).nonneg(expr - least) or self._at_least_an_operand(expr, least)
 
+    def is_asked_for(self, expr: Expr, size: int) -> bool:
+        """Whether the caller's own domain sets a bound for the expression that reaches a size."""
+        _, hi = self._given.bounds(self._given.simplify(expr))
+        return hi is not None and hi >= size
+
     def _at_least_an_operand(self, expr: Expr, least: int) -> bool:
         """c*max(a, ..) >= c*a and -c*min(a, ..) >= -c*a: one operand may prove it."""
         for mono, c in expr.terms:

@@ -17,14 +17,19 @@ def as_ceilings(expr: Expr) -> Expr:
     """Floor divisions that stand for rounding up, written as such.
 
     (a*x + r)//d = x - ((d-a)*x - r + d - 1)//d: of the two the one with the smaller coefficient is kept, so
-    7*x - 7*((6*x)//7), what Mod leads to, becomes 7*((x + 6)//7). And n - n//2 becomes (n + 1)//2 wherever
-    that shortens the expression.
+    7*x - 7*((6*x)//7), what Mod leads to, becomes 7*((x + 6)//7); and then the other one wherever that
+    shortens the expression: (3*x)//5 is not x - (2*x + 4)//5. Likewise n - n//2 becomes (n + 1)//2.
     """
     atoms = expr.atoms()
     if all(atom.kind != FLOORDIV for atom in atoms):
         return expr
     if any(_flips(atom) for atom in atoms):
         expr = expr.map_atoms(lambda atom: _flipped(atom) if _flips(atom) else Expr.of(atom))
+    for atom in _in_order(expr):
+        if _flips(atom, back=True):
+            changed = _replaced(expr, atom, _flipped(atom))
+            if len(changed.terms) < len(expr.terms):
+                expr = changed
     for atom in _in_order(expr):
         if atom.kind == FLOORDIV and atom.args[1] == 2:
             changed = _replaced(expr, atom, atom.args[0] - (atom.args[0] + 1) // 2)
@@ -83,12 +88,14 @@ def _replaced(expr: Expr, atom: Atom, value: Expr) -> Expr:
     return expr.map_atoms(lambda a: value if a == atom else Expr.of(a))
 
 
-def _flips(atom: Atom) -> bool:
+def _flips(atom: Atom, back: bool = False) -> bool:
     divisor = atom.args[1].as_int() if atom.kind == FLOORDIV else None
     if divisor is None:
         return False
     terms = [(mono, c) for mono, c in atom.args[0].terms if mono]
-    return len(terms) == 1 and 2 * terms[0][1] > divisor > terms[0][1]
+    if len(terms) != 1 or not 0 < terms[0][1] < divisor:
+        return False
+    return 2 * terms[0][1] < divisor if back else 2 * terms[0][1] > divisor
 
 
 def _flipped(atom: Atom) -> Expr:

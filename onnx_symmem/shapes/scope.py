@@ -14,6 +14,7 @@ from onnx_symmem.graph.view import INITIALIZER, INPUT, OUTER, GraphView, Node, d
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown, Unresolved
 from onnx_symmem.shapes.growth import is_grown
 from onnx_symmem.shapes.registry import find_rule
+from onnx_symmem.shapes.scales import FractionScale, as_fractions
 from onnx_symmem.shapes.table import Dims
 from onnx_symmem.shapes.types import FIXED, output_types
 from onnx_symmem.shapes.types import INPUT as FOLLOWS_INPUT
@@ -246,7 +247,7 @@ class Scope:
         for axis, dim in enumerate(dims):
             if type(dim) is Expr:
                 if dim not in fitting:
-                    dim = run.fit(dim)
+                    dim = run.fit(self._fractions(context, dim))
             elif isinstance(dim, int):
                 dim = Expr.const(dim)
             if isinstance(dim, Unknown):
@@ -258,7 +259,31 @@ class Scope:
             result.append(dim)
         self.dims[index] = tuple(result)
         if value is not None and len(value.items) == prod(value.dims):
-            self.values[index] = run.fit_value(value)
+            self.values[index] = run.fit_value(
+                value.map(
+                    lambda i: self._fractions(context, i) if type(i) is Expr and i not in fitting else i
+                )
+            )
+
+    def _fractions(self, context: NodeContext, expr: Expr) -> Expr:
+        """A size with fractions for decimal scales, each of which limits the size that is scaled.
+
+        Only nodes that always run may limit it, and never below a size that the caller asked for.
+        """
+        facts, certain = self.run.facts, self.certain(context.node)
+
+        def allowed(size: Expr, fraction: FractionScale) -> bool:
+            room = fraction.until - 1 - size
+            if not facts.at_least(size, 0):
+                return False
+            if not facts.at_least(room, 0):
+                if not certain or facts.is_asked_for(size, fraction.until):
+                    return False
+                reason = f"float32 rounds as {fraction.p}/{fraction.q} only below {fraction.until:,}"
+                facts.require_nonneg(room, context.label, reason)
+            return True
+
+        return as_fractions(expr, allowed)
 
     def assign_state(self, context: NodeContext, k: int, state: State) -> None:
         """Store output k of a node as a whole state."""

@@ -20,6 +20,8 @@ TEXTS = (
     "2*x - 2*(x//2) + 1",
     "n*x - n*(x//2)",
     "(5*x + 3)//8",
+    "x - (2*x + 4)//5",
+    "2*x - (3*x + 1)//7 - 1",
     "(x + 3)//4",
     "x - max(0, x - n)",
     "n + max(0, x - n)",
@@ -54,6 +56,7 @@ def test_presence_is_said_once(text: str) -> None:
 
 def test_forms_are_short() -> None:
     assert str(as_ceilings(parse("7*x - 7*((6*x)//7)"))) == "7*((x + 6)//7)"
+    assert str(as_ceilings(parse("(3*x)//5"))) == str(as_ceilings(parse("x - (2*x + 4)//5"))) == "(3*x)//5"
     assert str(as_ceilings(parse("n*x - n*(x//2)"))) == "n*((x + 1)//2)"
     assert as_extremum(parse("x - max(0, x - n)")) == minimum(parse("x"), parse("n"))
     assert as_extremum(parse("n + max(0, x - n)")) == maximum(parse("x"), parse("n"))
