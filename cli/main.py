@@ -48,6 +48,7 @@ VERBS: dict[str, Verb] = {
     "shapes": Verb("onnx_symmem.cli.shapes:command", "Show tensor shapes as expressions of input dims."),
     "report": Verb("onnx_symmem.cli.report:command", "Explain a model's memory: peak, timeline, tensors."),
     "fit": Verb("onnx_symmem.cli.fit:command", "Find the largest dim that fits into a memory budget."),
+    "doctor": Verb("onnx_symmem.cli.doctor:command", "Say whether a session keeps a model's plan."),
     "check": Verb("onnx_symmem.cli.check:command", "Check that a model stays within a memory budget."),
 }
 

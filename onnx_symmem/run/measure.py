@@ -119,12 +119,14 @@ def measure(
     *,
     shapes: ModelShapes | None = None,
     latency_runs: int = 5,
+    plan: SessionSettings | None = None,
 ) -> Measurement:
     """Run a model at the shape `at` on generated inputs and compare with the plan.
 
     `settings` (default: `kept_for` the model) are those of the session; `shapes` spares inferring them again.
-    Latency is measured in a further session without profiling, one run and the median of `latency_runs`
-    more; 0 leaves it out.
+    `plan` are settings whose plan is expected of the session in place of the one for its own. Latency is
+    measured in a further session without profiling, one run and the median of `latency_runs` more; 0 leaves
+    it out.
     """
     loaded = load_model(model)
     if settings is None:
@@ -133,7 +135,7 @@ def measure(
         raise UsageError(f"provider '{provider}' was asked for, but the settings say '{settings.provider}'")
 
     def prediction(shapes: ModelShapes, shape: Mapping[str, int], run: RunProfile) -> Prediction:
-        return predict(loaded, shapes, settings, shape, run)
+        return predict(loaded, shapes, plan or settings, shape, run)
 
     return _measured(loaded, at, settings, overrides, runs, seed, shapes, latency_runs, prediction)
 

@@ -46,7 +46,6 @@ __all__ = [
     "label_of",
     "reason_of",
     "run_session",
-    "settings_document",
     "shipped",
 ]
 
@@ -327,68 +326,3 @@ def reason_of(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     text = _PLACE.sub("", _STATUS.sub("", text)).strip()
     return text if len(text) <= 400 else text[:397] + "..."
-
-
-def settings_document(settings: SessionSettings) -> dict[str, Any]:
-    """The settings as data to be kept beside a model, for users of the C, C++ and C# APIs and of Triton.
-
-    Under `session_options` each option has its value and the call that sets it in the C API, None where
-    only Python can set it.
-    """
-    level = LEVELS[settings.optimization]
-    pattern = "EnableMemPattern" if settings.mem_pattern else "DisableMemPattern"
-    session_options = {
-        "graph_optimization_level": (level, "SetSessionGraphOptimizationLevel"),
-        "execution_mode": ("ORT_SEQUENTIAL", "SetSessionExecutionMode"),
-        "enable_mem_pattern": (settings.mem_pattern, pattern),
-        "intra_op_num_threads": (settings.intra_op_threads, "SetIntraOpNumThreads"),
-        "execution_order": (ORDERS[settings.execution_order], None),
-        "enable_mem_reuse": (settings.mem_reuse, None),
-    }
-    document: dict[str, Any] = {
-        "format": "onnx-symmem session settings",
-        "version": 1,
-        "provider": PROVIDERS[settings.provider],
-        "provider_options": settings.provider_options(),
-        "session_options": {
-            name: {"value": value, "c_api": call} for name, (value, call) in session_options.items()
-        },
-        "config_entries": settings.config_entries(),
-    }
-    if settings.owns_cpu_arena:
-        document["cpu_arena"] = {
-            "arena_extend_strategy": 1,
-            "c_api": "CreateArenaCfgV2; CreateAndRegisterAllocator on the environment, before the session",
-        }
-    python_only = [name for name, (_, call) in session_options.items() if call is None]
-    document["only_from_python"] = {
-        "options": python_only,
-        "instead": "Write the model for the default order (anchors): it then runs as planned without "
-        "execution_order. Where enable_mem_reuse stays on, freed buffers may be held for later outputs of "
-        "the same shape, and the peak can be above the prediction.",
-    }
-    document["triton"] = _triton(settings)
-    return document
-
-
-def _triton(settings: SessionSettings) -> dict[str, Any]:
-    """The part that the ONNX Runtime backend of Triton can be told in config.pbtxt."""
-    levels = {"none": 2, "basic": -1, "extended": 1}
-    parameters = {
-        "enable_mem_pattern": str(int(settings.mem_pattern)),
-        "execution_mode": "0",
-        "intra_op_thread_count": str(settings.intra_op_threads),
-    }
-    key = "session.use_device_allocator_for_initializers"
-    if key in settings.config_entries():
-        parameters[key] = settings.config_entries()[key]
-    result: dict[str, Any] = {"parameters": parameters}
-    if settings.optimization in levels:
-        result["optimization.graph.level"] = levels[settings.optimization]
-    options = {k: v for k, v in settings.provider_options().items() if k != "device_id"}
-    if options:
-        result["optimization.execution_accelerators.gpu_execution_accelerator"] = {
-            "name": "cuda",
-            "parameters": options,
-        }
-    return result

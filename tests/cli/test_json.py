@@ -25,7 +25,7 @@ DOC = ROOT / "docs" / "json.md"
 ROW = re.compile(r"^\| (?:`(?P<field>[^`]+)`|all of) \| (?P<type>.+?) \| ")
 PART = re.compile(r"\[(?P<name>[^\]]+)\]\(#")
 EXAMPLE = re.compile(r"<!-- example: (?P<verb>\w+) -->\n+(?:```json\n(?P<text>.*?)```\n)?", re.DOTALL)
-VERBS = ("optimize", "run", "compare", "shapes", "why", "report", "fit", "check")
+VERBS = ("optimize", "run", "compare", "shapes", "why", "report", "fit", "check", "doctor")
 Sections = Mapping[str, list[tuple[str, str]]]
 
 
@@ -146,6 +146,10 @@ def outputs(command: Command, folder: Path) -> Mapping[str, list[dict[str, Any]]
         "check": [
             document(command, "check", "plain.onnx", "--max-peak", "1MiB", *at),
             json.loads(command("check", "plain.onnx", "--max-peak", "1MiB", "--json").out),
+        ],
+        "doctor": [
+            json.loads(command("doctor", "plain.onnx", *at, "--set", "mem_pattern=on", "--json").out),
+            json.loads(command("doctor", "plain.onnx", *at, "--shipped", "--json").out),
         ],
     }
 

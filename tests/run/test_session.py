@@ -1,4 +1,3 @@
-import json
 import threading
 
 import numpy as np
@@ -15,7 +14,6 @@ from onnx_symmem.run.session import (
     kept,
     reason_of,
     run_session,
-    settings_document,
     shipped,
 )
 
@@ -150,17 +148,6 @@ def test_sessions_may_be_created_by_several_threads():
     for thread in threads:
         thread.join()
     assert not failures
-
-
-def test_settings_document_tells_what_only_python_can_set():
-    document = json.loads(json.dumps(settings_document(kept("cuda"))))
-    assert document["only_from_python"]["options"] == ["execution_order", "enable_mem_reuse"]
-    assert document["session_options"]["enable_mem_pattern"] == {"value": False, "c_api": "DisableMemPattern"}
-    assert document["provider_options"]["arena_extend_strategy"] == "kSameAsRequested"
-    assert document["triton"]["optimization.graph.level"] == 2
-    assert "cpu_arena" not in document
-    assert settings_document(kept())["cpu_arena"]["arena_extend_strategy"] == 1
-    assert "optimization.graph.level" not in settings_document(shipped())["triton"]
 
 
 def identity(kind, sequence=False) -> onnx.ModelProto:
