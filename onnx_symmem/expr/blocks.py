@@ -35,6 +35,7 @@ from onnx_symmem.expr.proof import Leaf, Powers
 __all__ = ["Block", "Exponents", "Opaque", "build_block", "leaf"]
 
 _CHUNK = 1 << 22  # numbers of one product table held at a time
+_SCREEN = 192  # tests of a large table that are tried first
 _MAX_COLUMNS = 8192  # of a class; Bernstein columns double with every bounded variable
 _MAX_NUMBERS = 1 << 16  # columns of all classes
 _MAX_SECTOR_COLUMNS = 512
@@ -134,10 +135,14 @@ class Block:
     def holds(self, rows: IntArray) -> BoolArray:
         """Which rows are >= 0 on the region by their Bernstein coefficients."""
         tests = self.tests
-        result = np.zeros(len(rows), dtype=bool)
+        result = np.ones(len(rows), dtype=bool)
+        if tests.columns > 4 * _SCREEN and len(rows) > 1:  # most rows that fail do so in many tests
+            result = none_negative(tests.thinned(-(-tests.columns // _SCREEN)).times(rows))
+        left = np.flatnonzero(result)
         step = max(1, _CHUNK // max(1, tests.columns))
-        for start in range(0, len(rows), step):
-            result[start : start + step] = none_negative(tests.times(rows[start : start + step]))
+        for start in range(0, len(left), step):
+            some = left[start : start + step]
+            result[some] = none_negative(tests.times(rows[some]))
         return result
 
     def vectors(self, row: IntArray) -> IntArray:

@@ -22,13 +22,22 @@ from onnx_symmem.expr.exact import (
 )
 from onnx_symmem.expr.expression import ZERO, Expr
 from onnx_symmem.expr.matrix import PolyMatrix
-from onnx_symmem.expr.mixture import game_weights, integer_weights, pair_interval, simplest_between
+from onnx_symmem.expr.mixture import (
+    games_weights,
+    integer_weights,
+    pair_interval,
+    shared_weights,
+    whole_weights,
+)
 from onnx_symmem.expr.prover import SHALLOW, TIERS, Evidence, Prover, prover_of
 
 __all__ = ["Dominance", "Dominators", "solved_matrix"]
 
 _WIDE_ROWS = 8000  # matrices with fewer rows are looked at at more samples
 _SCREEN = 192  # tests of a large table that are tried first
+_SCALES = (1 << 10, 1 << 20, 0)  # about the sum of weights; 0 is as exactly as floats tell
+_NOTHING = 1e-9
+_ROUNDS = 8  # of adding tests that were failed
 _CHUNK = 1 << 21  # numbers of one product table held at a time
 _WORK = 2 * 10**9  # numbers that pairs and games may compute; what is left then has no dominance
 
@@ -70,6 +79,12 @@ def solved_matrix(exprs: PolyMatrix | Sequence[Expr], domain: Domain) -> PolyMat
     return matrix.without_empty_columns()
 
 
+def _without(lows: IntArray, found: Iterable[Dominance]) -> IntArray:
+    """The rows for which nothing was found."""
+    done = np.array([dominance.low for dominance in found], dtype=np.intp)
+    return lows[~np.isin(lows, done)]
+
+
 class Dominators:
     """Searches for dominances among the rows of one matrix on one domain."""
 
@@ -78,6 +93,7 @@ class Dominators:
         self.prover: Prover = prover_of(matrix.basis, domain)
         self.values, self.error = self.prover.sampled(self.rows, wide=len(matrix) <= _WIDE_ROWS)
         self.work = _WORK
+        self._pools: dict[int, _Pool] = {}
 
     def below(self, lows: IntArray, members: Sequence[int]) -> IntArray:
         """Which of the rows `lows` no sample shows above all the members."""
@@ -92,34 +108,55 @@ class Dominators:
         if lows.size == 0:
             return []
         codes = self.prover.prove(add(self.rows[member], -self.rows[lows]), effort)
-        return [
-            Dominance(int(low), (member,), (1,), TIERS[code])
-            for low, code in zip(lows, codes, strict=True)
-            if code
-        ]
+        found = zip(lows.tolist(), codes.tolist(), strict=True)
+        return [Dominance(low, (member,), (1,), TIERS[code]) for low, code in found if code]
 
     def by_pair(self, lows: IntArray, pair: tuple[int, int]) -> list[Dominance]:
         """Dominances of rows by convex combinations of two members."""
         lows = self.below(lows, pair)
         if lows.size == 0 or self.work <= 0:
             return []
+        found = self._between(lows, pair)
+        lows = _without(lows, found)
         first, second = (self.values[m] - self.values[lows] + self.error[m] + self.error[lows] for m in pair)
         self.work -= 8 * first.size
         lows = lows[pair_interval(first, second)[2]]
-        found: list[Dominance] = []
         for tests in self.prover.test_tables:
             step = -(-tests.columns // _SCREEN)
             if step > 1:
                 lows = lows[self._pair_payoffs(lows, pair, tests.thinned(step))[2]]
             low_ends, high_ends, possible = self._pair_payoffs(lows, pair, tests)
-            chosen: list[tuple[int, tuple[int, ...]]] = []
-            for i in np.flatnonzero(possible):
-                weight = simplest_between(float(low_ends[i]), float(high_ends[i]))
-                chosen.append((int(lows[i]), integer_weights((weight, 1 - weight))))
-            found += self._confirmed((low, pair, weights) for low, weights in chosen)
-            done = {dominance.low for dominance in found}
-            lows = np.array([low for low in lows if int(low) not in done], dtype=np.intp)
+            lows, low_ends, high_ends = lows[possible], low_ends[possible], high_ends[possible]
+            tops = np.zeros(len(lows), dtype=np.int64)
+            bottoms = np.ones(len(lows), dtype=np.int64)
+            for weight, met in shared_weights(low_ends, high_ends):
+                tops[met], bottoms[met] = weight.numerator, weight.denominator
+            found += self._confirmed(lows, pair, np.stack([tops, bottoms - tops], axis=1))
+            lows = _without(lows, found)
         return found
+
+    def _between(self, lows: IntArray, pair: tuple[int, int]) -> list[Dominance]:
+        """Rows that are a convex combination of two members, exactly."""
+        if self.rows.dtype == object:
+            return []
+        start, step = self.rows[pair[1]], add(self.rows[pair[0]], -self.rows[pair[1]])
+        column = int(np.abs(step).argmax())
+        whole = int(step[column])
+        if step.dtype == object or whole == 0:
+            return []
+        way = add(self.rows[lows], -start)
+        parts = way[:, column] * (1 if whole > 0 else -1)
+        near = np.abs(way - (parts / abs(whole))[:, None] * step) <= 1e-6 * np.abs(step) + 0.5
+        chosen = np.flatnonzero((parts >= 0) & (parts <= abs(whole)) & near.all(axis=1))
+        parts, way = parts[chosen], way[chosen]
+        common = np.gcd(parts, abs(whole))
+        tops, bottoms = parts // common, abs(whole) // common
+        equal = multiply(way, bottoms[:, None]) == multiply(step[None, :], tops[:, None])
+        exact = np.logical_and.reduce(np.asarray(equal, dtype=np.bool_), axis=1)
+        return [
+            Dominance(int(lows[chosen[i]]), pair, (int(tops[i]), int(bottoms[i] - tops[i])), TIERS[1])
+            for i in np.flatnonzero(exact)
+        ]
 
     def _pair_payoffs(
         self, lows: IntArray, pair: tuple[int, int], tests: Table
@@ -138,33 +175,98 @@ class Dominators:
         low, high, possible = (np.concatenate(column) for column in zip(*parts, strict=True))
         return low, high, possible
 
-    def by_many(self, low: int, members: Sequence[int]) -> Dominance | None:
-        """A dominance of one row by a convex combination of all the members, if one is found."""
+    def by_many(self, lows: IntArray, members: Sequence[int]) -> list[Dominance]:
+        """Dominances of rows by convex combinations of all the members, as far as they are found."""
+        found: list[Dominance] = []
         for tests in self.prover.test_tables:
-            self.work -= 40 * len(members) * tests.columns
-            if self.work <= 0:
-                return None
-            rows = add(self.rows[np.asarray(members, dtype=np.intp)], -self.rows[low])
-            weights = game_weights(tests.times(rows).astype(np.float64))
-            if weights is None:
-                continue
-            used = [(m, w) for m, w in zip(members, weights.tolist(), strict=True) if w > 1e-9]
-            whole = integer_weights([w for _, w in used])
-            found = self._confirmed([(low, tuple(m for m, _ in used), whole)])
-            if found:
-                return found[0]
-        return None
+            pool = self._pools.setdefault(id(tests), _Pool(tests))
+            some = lows
+            for _ in range(_ROUNDS):
+                weights = self._weights(some, members, pool)
+                known = ~np.isnan(weights).any(axis=1)
+                some, weights = some[known], weights[known]
+                proofs = self._by_weights(some, members, weights)
+                found += proofs
+                open_rows = ~np.isin(some, np.array([d.low for d in proofs], dtype=np.intp))
+                some, weights = some[open_rows], weights[open_rows]
+                if some.size == 0 or self.work <= 0:
+                    break
+                gaps = weights @ self.rows[np.asarray(members, dtype=np.intp)].astype(np.float64)
+                if not pool.grow(gaps - self.rows[some].astype(np.float64)):
+                    break
+            lows = _without(lows, found)
+        return found
 
-    def _confirmed(self, claims: Iterable[tuple[int, tuple[int, ...], tuple[int, ...]]]) -> list[Dominance]:
-        listed = list(claims)
-        if not listed:
+    def _weights(self, lows: IntArray, members: Sequence[int], pool: _Pool) -> FloatArray:
+        """Weights with which the members stay above each row in the tests of a pool; NaN where none do."""
+        tests = pool.tests
+        high = self.rows[np.asarray(members, dtype=np.intp)]
+        size = len(members) * tests.columns
+        step = max(1, _CHUNK // max(1, size))
+        parts: list[FloatArray] = []
+        for start in range(0, len(lows), step):
+            some = lows[start : start + step]
+            self.work -= 40 * size * len(some)
+            if self.work <= 0:
+                parts.append(np.full((len(lows) - start, len(members)), np.nan))
+                break
+            gaps = add(high[None, :, :], -self.rows[some][:, None, :])
+            payoffs = tests.times(gaps.reshape(-1, gaps.shape[2])).astype(np.float64)
+            parts.append(games_weights(payoffs.reshape(len(some), len(members), -1)))
+        return np.concatenate(parts) if parts else np.zeros((0, len(members)))
+
+    def _by_weights(self, lows: IntArray, members: Sequence[int], weights: FloatArray) -> list[Dominance]:
+        """The dominances with the given weights, rounded first to short numbers, then to long ones."""
+        found: list[Dominance] = []
+        for scale in _SCALES:
+            if lows.size == 0:
+                break
+            whole = (
+                whole_weights(weights, scale)
+                if scale
+                else as_integers(
+                    [integer_weights([w if w > _NOTHING else 0.0 for w in row]) for row in weights.tolist()]
+                )
+            )
+            new = self._confirmed(lows, members, whole)
+            found += new
+            left = ~np.isin(lows, np.array([d.low for d in new], dtype=np.intp))
+            lows, weights = lows[left], weights[left]
+        return found
+
+    def _confirmed(self, lows: IntArray, members: Sequence[int], weights: IntArray) -> list[Dominance]:
+        """Those of the dominances of rows by members with weights (rows x members) that are proved."""
+        if lows.size == 0:
             return []
-        rows = [_difference(self.rows, *claim) for claim in listed]
-        if any(row.dtype == object for row in rows):
-            rows = [row.astype(object) for row in rows]
-        codes = self.prover.prove(np.stack(rows), SHALLOW)
-        return [
-            Dominance(low, members, weights, TIERS[code])
-            for (low, members, weights), code in zip(listed, codes, strict=True)
-            if code
-        ]
+        high = matmul(weights, self.rows[np.asarray(members, dtype=np.intp)])
+        sums = weights.sum(axis=1)
+        codes = self.prover.prove(add(high, -multiply(self.rows[lows], sums[:, None])), SHALLOW)
+        found: list[Dominance] = []
+        for i in np.flatnonzero(codes).tolist():
+            used = [(m, int(w)) for m, w in zip(members, weights[i].tolist(), strict=True) if w]
+            low, tier = int(lows[i]), TIERS[codes[i]]
+            found.append(Dominance(low, tuple(m for m, _ in used), tuple(w for _, w in used), tier))
+        return found
+
+
+class _Pool:
+    """The few columns of a large table of tests that decide: a thin selection, and what it missed before."""
+
+    def __init__(self, whole: Table) -> None:
+        self.whole = whole
+        self.columns = np.arange(0, whole.columns, max(1, -(-whole.columns // _SCREEN)))
+        self.tests = whole.selected(self.columns)
+
+    def grow(self, gaps: FloatArray) -> bool:
+        """Add the tests that rows of numbers fail worst; whether there are any."""
+        if len(self.columns) == self.whole.columns:
+            return False
+        table = self.whole.floats
+        with np.errstate(divide="ignore", invalid="ignore"):
+            fails = np.nan_to_num((gaps @ table) / (np.abs(gaps) @ np.abs(table)))
+        worst = np.unique(fails.argmin(axis=1)[fails.min(axis=1, initial=0.0) < -_NOTHING])
+        new = np.setdiff1d(worst, self.columns)
+        if new.size:
+            self.columns = np.concatenate([self.columns, new])
+            self.tests = self.whole.selected(self.columns)
+        return bool(new.size)

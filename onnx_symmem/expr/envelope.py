@@ -16,6 +16,7 @@ from onnx_symmem.expr.certificate import Certificate
 from onnx_symmem.expr.decide import Kind, Tally
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.dominance import Dominance, Dominators, solved_matrix
+from onnx_symmem.expr.exact import IntArray
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.expr.plan_order import PlanOrder, plan_le
@@ -24,6 +25,7 @@ from onnx_symmem.expr.prover import SECTORS, TIERS, Prover, prover_of
 __all__ = ["Envelope", "PlanOrder", "envelope", "plan_le"]
 
 _MAX_PAIR_MEMBERS = 12  # beyond, pairs are left to the game
+_FIRST_BATCH = 4  # rows that are tried first against all members together
 _MAX_SECTORS = 32  # pairs of rows that are tried with sectors
 
 
@@ -113,22 +115,42 @@ class _Reduction:
         wanted = set(self.members)
         self._cheaply(self.members, [])
         while self.alive.size:
-            low = self._most_urgent()
-            found = self._alone(low)
-            if found is not None:
-                self._drop([found])
-                continue
-            before = list(self.members)
-            self.members.append(low)
-            self.alive = self.alive[self.alive != low]
-            self._cheaply([low], before)
+            new = self._by_all_members()
+            if new is not None:
+                before = list(self.members)
+                self.members.append(new)
+                self.alive = self.alive[self.alive != new]
+                self._cheaply([new], before)
         self._prune()
         return self.members, self.drops, len([m for m in self.members if m not in wanted])
 
+    def _by_all_members(self) -> int | None:
+        """Drop rows that combinations of all members dominate, until one is met that none does.
+
+        Rows come by how near they are to the maximum of the members at some sample: those above it, where
+        the next member is, come first, and the more the longer all go well.
+        """
+        order = self._by_urgency()
+        start, count = 0, _FIRST_BATCH
+        while start < len(order):
+            some = order[start : start + count]
+            found = self.search.by_many(some, self.members)
+            self._drop(found)
+            done = {dominance.low for dominance in found}
+            for low in some.tolist():
+                if low not in done:
+                    alone = self._by_sectors(low)
+                    if alone is None:
+                        return int(low)
+                    self._drop([alone])
+            start, count = start + count, 4 * count
+        return None
+
     def _drop(self, found: list[Dominance]) -> None:
-        self.drops += found
-        gone = {dominance.low for dominance in found}
-        self.alive = np.array([i for i in self.alive if int(i) not in gone], dtype=np.intp)
+        if found:
+            self.drops += found
+            gone = np.array([dominance.low for dominance in found], dtype=np.intp)
+            self.alive = self.alive[~np.isin(self.alive, gone)]
 
     def _cheaply(self, new: Sequence[int], old: Sequence[int]) -> None:
         """Drop what single new members, and pairs with a new member, dominate."""
@@ -138,19 +160,16 @@ class _Reduction:
             for a in (*old, *new[:k])[:_MAX_PAIR_MEMBERS]:
                 self._drop(self.search.by_pair(self.alive, (a, b)))
 
-    def _most_urgent(self) -> int:
-        """The row that comes nearest to the maximum of the members at some sample."""
+    def _by_urgency(self) -> IntArray:
+        """The rows that are left, nearest to the maximum of the members at some sample first."""
         values = self.search.values
         most = values[self.members].max(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = np.where(most > 0, values[self.alive] / most, -np.inf)
-        return int(self.alive[int(np.argmax(ratios.max(axis=1, initial=-np.inf)))])
+        return self.alive[np.argsort(-ratios.max(axis=1, initial=-np.inf), kind="stable")]
 
-    def _alone(self, low: int) -> Dominance | None:
-        """A dominance of one row by the costlier methods."""
-        found = self.search.by_many(low, self.members)
-        if found is not None or self.sectors <= 0:
-            return found
+    def _by_sectors(self, low: int) -> Dominance | None:
+        """A dominance of one row by one member that orders of unbounded variables prove."""
         one = np.array([low], dtype=np.intp)
         for member in self.members:
             if self.sectors > 0 and self.search.below(one, [member]).size:
@@ -166,7 +185,7 @@ class _Reduction:
             others = [m for m in self.members if m != member]
             one = np.array([member], dtype=np.intp)
             if others and self.search.below(one, others).size:
-                found = self.search.by_many(member, others)
-                if found is not None:
+                found = self.search.by_many(one, others)
+                if found:
                     self.members.remove(member)
-                    self.drops.append(found)
+                    self.drops += found

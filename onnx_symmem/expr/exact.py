@@ -99,8 +99,12 @@ class Table:
         """Every step-th column."""
         found = self._thinned.get(step)
         if found is None:
-            found = self._thinned[step] = Table(np.ascontiguousarray(self.array[:, ::step]))
+            found = self._thinned[step] = self.selected(np.arange(0, self.columns, step))
         return found
+
+    def selected(self, columns: IntArray) -> Table:
+        """Some columns."""
+        return Table(np.ascontiguousarray(self.array[:, columns]))
 
     def times(self, rows: IntArray) -> IntArray:
         """rows @ array."""

@@ -12,13 +12,23 @@ from fractions import Fraction
 from math import floor, lcm
 
 import numpy as np
+import numpy.typing as npt
 
-from onnx_symmem.expr.exact import BoolArray, FloatArray
+from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray
 
-__all__ = ["game_weights", "integer_weights", "pair_interval", "simplest_between"]
+__all__ = [
+    "game_weights",
+    "games_weights",
+    "integer_weights",
+    "pair_interval",
+    "shared_weights",
+    "simplest_between",
+    "whole_weights",
+]
 
 _TOLERANCE = 1e-9
 _MAX_DENOMINATOR = 10**6
+_MAX_QUOTIENTS = 40
 
 
 def pair_interval(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
@@ -40,50 +50,94 @@ def simplest_between(low: float, high: float) -> Fraction:
             max(Fraction((low + high) / 2).limit_denominator(_MAX_DENOMINATOR), Fraction(0)), Fraction(1)
         )
     margin = (high - low) / 16
-    return _simplest(Fraction(low + margin), Fraction(high - margin))
+    return Fraction(*_simplest(low + margin, high - margin, _MAX_QUOTIENTS))
 
 
-def _simplest(low: Fraction, high: Fraction) -> Fraction:
+def _simplest(low: float, high: float, quotients: int) -> tuple[int, int]:
+    """(top, bottom) between low and high by their continued fractions, as far as floats tell."""
     whole = floor(low)
-    if whole == low:
-        return Fraction(whole)
+    if whole == low or quotients == 0:
+        return whole, 1
     if whole + 1 <= high:
-        return Fraction(whole + 1)
-    return whole + 1 / _simplest(1 / (high - whole), 1 / (low - whole))
+        return whole + 1, 1
+    top, bottom = _simplest(1 / (high - whole), 1 / (low - whole), quotients - 1)
+    return whole * top + bottom, top
 
 
 def game_weights(payoffs: FloatArray) -> FloatArray | None:
     """Weights w >= 0 with sum 1 and w @ payoffs >= -tolerance, or None if there are none."""
-    members, tests = payoffs.shape
-    if tests == 0 or members == 0:
-        return None
-    payoffs = payoffs / np.maximum(np.abs(payoffs).max(axis=0), 1e-300)
+    (weights,) = games_weights(payoffs[None])
+    return None if np.isnan(weights).any() else weights
+
+
+def games_weights(payoffs: FloatArray) -> FloatArray:
+    """`game_weights` of many games of one size, games x members x tests; NaN where there are none."""
+    games, members, tests = payoffs.shape
+    result = np.full((games, members), np.nan)
+    if tests == 0 or members == 0 or games == 0:
+        return result
+    payoffs = payoffs / np.maximum(np.abs(payoffs).max(axis=1, keepdims=True), 1e-300)
     # The other player's program has a feasible start: maximise sum(y), (payoffs + 2) @ y <= 1, y >= 0.
-    table = np.zeros((members + 1, tests + members + 1))
-    table[:members, :tests] = payoffs + 2.0
-    table[:members, tests:-1] = np.eye(members)
-    table[:members, -1] = 1.0
-    table[-1, :tests] = 1.0
+    tables = np.zeros((games, members + 1, tests + members + 1))
+    tables[:, :members, :tests] = payoffs + 2.0
+    tables[:, :members, tests:-1] = np.eye(members)
+    tables[:, :members, -1] = 1.0
+    tables[:, -1, :tests] = 1.0
+    open_games = np.arange(games)
     for step in range(30 * members + 30):
-        gains = table[-1, :-1]
-        enter = int(np.argmax(gains)) if step < 20 * members else int(np.argmax(gains > _TOLERANCE))
-        if gains[enter] <= _TOLERANCE:
+        gains = tables[open_games, -1, :-1]
+        # The largest gain at first; then the first gain, which ends cycles (Bland 1977).
+        enter = (gains if step < 20 * members else gains > _TOLERANCE).argmax(axis=1)
+        going = gains[np.arange(len(enter)), enter] > _TOLERANCE
+        open_games, enter = open_games[going], enter[going]
+        if open_games.size == 0:
             break
-        column = table[:members, enter]
+        table = tables[open_games]
+        at = np.arange(len(enter))
+        columns = table[at, :members, enter]
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.where(column > _TOLERANCE, table[:members, -1] / column, np.inf)
-        leave = int(np.argmin(ratios))
-        if not np.isfinite(ratios[leave]):
-            return None
-        table[leave] /= table[leave, enter]
-        others = np.arange(members + 1) != leave
-        table[others] -= np.outer(table[others, enter], table[leave])
-    weights = np.maximum(-table[-1, tests:-1], 0.0)
-    total = weights.sum()
-    if total <= 0:
-        return None
-    weights /= total
-    return weights if (weights @ payoffs).min() >= -1e-7 else None
+            ratios = np.where(columns > _TOLERANCE, table[:, :members, -1] / columns, np.inf)
+        leave = ratios.argmin(axis=1)
+        pivots = table[at, leave] / table[at, leave, enter][:, None]
+        factors = table[at, :, enter]
+        factors[at, leave] = 0.0
+        table -= factors[:, :, None] * pivots[:, None, :]
+        table[at, leave] = pivots
+        tables[open_games] = table
+        open_games = open_games[np.isfinite(ratios[at, leave])]
+    weights = np.maximum(-tables[:, -1, tests:-1], 0.0)
+    totals = weights.sum(axis=1)
+    weights /= np.where(totals > 0, totals, 1.0)[:, None]
+    least = np.matmul(weights[:, None, :], payoffs).min(axis=(1, 2))
+    found = (totals > 0) & (least >= -1e-7)
+    result[found] = weights[found]
+    return result
+
+
+def whole_weights(weights: FloatArray, scale: int) -> IntArray:
+    """Rows of weights with sum 1 as integers of about `scale` in all; rows that are NaN as zeros."""
+    return np.rint(np.nan_to_num(weights) * scale).astype(np.int64)
+
+
+def shared_weights(low: FloatArray, high: FloatArray) -> list[tuple[Fraction, npt.NDArray[np.intp]]]:
+    """A fraction for every interval low..high of 0..1: few that lie in many of them.
+
+    The interval that ends first is met in its upper part, and so are those that have begun there; those
+    that are nearly points get one each.
+    """
+    narrow = high - low <= _TOLERANCE
+    each = np.flatnonzero(narrow)
+    found = [(simplest_between(float(low[i]), float(high[i])), each[k : k + 1]) for k, i in enumerate(each)]
+    left = np.flatnonzero(~narrow)
+    left = left[np.argsort(high[left], kind="stable")]
+    while left.size:
+        first = left[0]
+        weight = simplest_between((float(low[first]) + float(high[first])) / 2, float(high[first]))
+        met = low[left] <= float(weight)
+        met[0] = True
+        found.append((weight, left[met]))
+        left = left[~met]
+    return found
 
 
 def integer_weights(weights: Sequence[float | Fraction]) -> tuple[int, ...]:

@@ -179,10 +179,7 @@ class _Search:
             found += search.by_one(left(), high)
         for pair in combinations(self.highs[:_MAX_PAIR_MEMBERS], 2):
             found += search.by_pair(left(), pair)
-        for low in left():
-            many = search.by_many(int(low), self.highs)
-            if many is not None:
-                found.append(many)
+        found += search.by_many(left(), self.highs)
         for high in self.highs:
             found += search.by_one(left()[:_MAX_SEARCHES], high, SEARCH)
         return found
