@@ -1,132 +1,107 @@
-"""Inferred dims against the shapes ONNX Runtime really produces, for every node of every model of a folder.
+"""Shapes of real models, as exported and as ONNX Runtime's optimiser makes them, against those of real runs.
 
-    python benchmarks/shapes_corpus.py MODELS_FOLDER CASES_JSON [NAME ...]
+    python -m benchmarks.shapes_corpus [--corpus FOLDER] [--models A,B] [--level none extended all]
+                                       [--shapes 5] [--seed 0] [--speed]
 
-MODELS_FOLDER holds NAME.onnx or NAME/m.onnx with their weights; CASES_JSON gives per name the shapes to
-run (`cases`) and how inputs are drawn (`fills`: ["randint", lo, hi], ["uniform", lo, hi], "ones"; others
-are standard normal). Every output of every node of the main graph is fetched. A symbol for a
-data-dependent dim takes the first size met and has to keep it, within its bounds.
+Each model is inferred at each level; then it runs at random legal shapes around those of the corpus'
+`cases.json`, and every output of every node of the main graph is fetched. Dims are constants, expressions,
+of data (a size that depends on the data of this run), bounded (another unknown with an upper bound) or open.
+Exit code 1 where a dim is wrong. `--speed` measures inference instead, beside onnx.shape_inference and ONNX
+Runtime's tool.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-import onnx
-import onnxruntime as ort
-
+from benchmarks.corpus import CORPUS, FILLED, prepare, read_cases
+from benchmarks.real_shapes import compare_shapes, draw_feeds, random_shapes, run_all_outputs
+from benchmarks.shape_speed import print_speed
+from onnx_symmem.errors import ModelFileError
 from onnx_symmem.graph.load import LoadedModel, check_external_data, load_model
+from onnx_symmem.run.offline import optimize_offline
+from onnx_symmem.run.session import SessionSettings, create_session
 from onnx_symmem.shapes.engine import infer_shapes
-from onnx_symmem.shapes.table import ModelShapes
+from onnx_symmem.shapes.registry import find_rule
+from onnx_symmem.shapes.table import ModelShapes, UnknownDim
 
-__all__ = ["Comparison", "check_folder", "compare_shapes", "model_paths", "run_all_outputs"]
+__all__ = ["Comparison", "compare_model", "main", "optimised"]
+
+LEVELS = ("none", "basic", "extended", "all")
+MOST_BYTES = 1 << 30  # of all node outputs together at one shape
+SPARE = 3  # shapes drawn per shape wanted: ONNX Runtime may refuse one for its data
+# Ops some of whose sizes are in the data, and what carries such sizes on.
+OF_DATA = ("data", "the branches of the If differ")
 
 
 @dataclass
 class Comparison:
-    """What one model came to: tensors and dims compared, and those that differ."""
+    """What one model came to at one level: dims inferred, dims compared, and those that differ."""
 
     name: str
+    level: str
     nodes: int = 0
     seconds: float = 0.0
-    dims: int = 0
     constant: int = 0
     symbolic: int = 0
-    fresh: int = 0
+    of_data: int = 0
+    bounded: int = 0
+    open: int = 0
     no_rank: int = 0
-    cases: int = 0
+    shapes: int = 0
     tensors: int = 0
     wrong: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    ops: set[str] = field(default_factory=set)
+    without_rule: set[str] = field(default_factory=set)
+    reasons: Counter[str] = field(default_factory=Counter)
     note: str = ""
 
 
-def model_paths(folder: Path) -> dict[str, Path]:
-    """Models of a folder by name: NAME.onnx or NAME/m.onnx."""
-    flat = {path.stem: path for path in sorted(folder.glob("*.onnx"))}
-    return flat | {path.parent.name: path for path in sorted(folder.glob("*/m.onnx"))}
+def optimised(model: LoadedModel, folder: Path, level: str) -> LoadedModel:
+    """The model as ONNX Runtime's optimiser saves it; `none` is the model itself."""
+    if level == "none":
+        return model
+    if level != "all":
+        return load_model(optimize_offline(model, folder, "cpu", level))
+    settings = SessionSettings(optimization=level, execution_order="default", arena="power_of_two")
+    options = settings.to_session_options()
+    path = folder / "optimized.onnx"
+    options.optimized_model_filepath = str(path)
+    for key, text in (
+        ("session.optimized_model_external_initializers_file_name", "optimized.data"),
+        ("session.optimized_model_external_initializers_min_size_in_bytes", "1024"),
+        ("session.disable_prepacking", "1"),
+    ):
+        options.add_session_config_entry(key, text)
+    create_session(model, settings, options)
+    return load_model(path)
 
 
-def draw(kind: Any, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> np.ndarray:
-    """One input tensor."""
-    if kind == "ones":
-        return np.ones(shape, dtype)
-    if isinstance(kind, list):
-        how, low, high = kind
-        if how == "randint":
-            return rng.integers(low, high, shape).astype(dtype)
-        return rng.uniform(low, high, shape).astype(dtype)
-    if dtype == np.bool_:
-        return rng.random(shape) > 0.5
-    return rng.standard_normal(shape).astype(dtype)
+def is_of_data(unknown: UnknownDim) -> bool:
+    """Whether a size is unknown because it is in the data."""
+    return any(text in unknown.reason for text in OF_DATA)
 
 
-def run_all_outputs(
-    model: LoadedModel, feeds: Mapping[str, np.ndarray], session: ort.InferenceSession | None = None
-) -> tuple[dict[str, tuple[int, ...]], ort.InferenceSession]:
-    """Real shapes of all node outputs of the main graph, optimisations off."""
-    if session is None:
-        proto = onnx.ModelProto()
-        proto.CopyFrom(model.proto)
-        known = {o.name for o in proto.graph.output}
-        for node in proto.graph.node:
-            for name in node.output:
-                if name and name not in known:
-                    known.add(name)
-                    proto.graph.output.append(onnx.ValueInfoProto(name=name))
-        options = ort.SessionOptions()
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 4
-        if model.folder is not None:
-            # The copy with more outputs lives in memory; its weights still lie beside the file.
-            options.add_session_config_entry(
-                "session.model_external_initializers_file_folder_path", model.folder
-            )
-        session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    names = [o.name for o in session.get_outputs()]
-    arrays = session.run(None, dict(feeds))
-    shapes = {n: tuple(a.shape) for n, a in zip(names, arrays, strict=True) if isinstance(a, np.ndarray)}
-    return shapes, session
-
-
-def compare_shapes(
-    shapes: ModelShapes, real: Mapping[str, tuple[int, ...]], at: Mapping[str, int]
-) -> Iterator[str]:
-    """One line per tensor of the main graph whose inferred dims are not the real ones."""
-    sizes = dict(shapes.domain.completed(at))
-    bounds = {u.symbol: u.bound for u in shapes.unknowns if u.symbol}
-    view = shapes.graph.view
-    for value, dims in zip(view.values, shapes.graph.dims, strict=True):
-        found = real.get(value.name)
-        if found is None or dims is None:
-            continue
-        if len(dims) != len(found):
-            yield f"{value.name}: rank {len(dims)} inferred, {len(found)} met"
-            continue
-        for axis, (dim, size) in enumerate(zip(dims, found, strict=True)):
-            atom = dim.as_atom()
-            if atom is not None and atom.kind == "symbol" and atom.name not in sizes:
-                sizes[atom.name] = size
-                bound = bounds.get(atom.name)
-                if bound is not None and bound.symbols() <= sizes.keys() and bound.evaluate(sizes) < size:
-                    yield f"{value.name}[{axis}]: {size} met above the bound {bound}"
-                continue
-            if not dim.symbols() <= sizes.keys():
-                yield f"{value.name}[{axis}]: {dim} depends on a symbol not met before"
-            elif dim.evaluate(sizes) != size:
-                yield f"{value.name}[{axis}]: {dim} = {dim.evaluate(sizes)} inferred, {size} met"
-
-
-def count_dims(shapes: ModelShapes, into: Comparison) -> None:
+def _count(shapes: ModelShapes, into: Comparison) -> None:
     """How the dims of all node outputs ended, subgraphs included."""
-    fresh = {u.symbol for u in shapes.unknowns}
+    unknowns = {u.symbol: u for u in shapes.unknowns if u.symbol}
+    for unknown in shapes.unknowns:
+        into.reasons[f"{unknown.op}: {unknown.reason}"] += 1
     for graph in shapes.graph.walk():
+        for node in graph.view.nodes:
+            op = f"{node.domain}.{node.op}" if node.domain else node.op
+            into.ops.add(op)
+            if find_rule(node.domain, node.op) is None:
+                into.without_rule.add(op)
         for value, dims in zip(graph.view.values, graph.dims, strict=True):
             if value.kind != "node":
                 continue
@@ -134,71 +109,133 @@ def count_dims(shapes: ModelShapes, into: Comparison) -> None:
                 into.no_rank += 1
                 continue
             for dim in dims:
-                into.dims += 1
+                fresh = dim.symbols() & unknowns.keys()
                 if dim.is_const:
                     into.constant += 1
-                elif dim.symbols() & fresh:
-                    into.fresh += 1
-                else:
+                elif not fresh:
                     into.symbolic += 1
+                elif all(is_of_data(unknowns[name]) for name in fresh):
+                    into.of_data += 1
+                elif all(is_of_data(u) or u.bound is not None for u in map(unknowns.__getitem__, fresh)):
+                    into.bounded += 1
+                else:
+                    into.open += 1
 
 
-def check_folder(folder: Path, cases: Mapping[str, Any], only: tuple[str, ...] = ()) -> Iterator[Comparison]:
-    """Compare every model of a folder at all its cases."""
-    for name, path in model_paths(folder).items():
-        if only and name not in only:
-            continue
-        model = load_model(path)
-        view = model.view()
-        result = Comparison(name, len(view.graph.nodes))
-        start = time.perf_counter()
-        shapes = infer_shapes(view)
-        result.seconds = time.perf_counter() - start
-        count_dims(shapes, result)
+def compare_model(
+    name: str, model: LoadedModel, entry: Mapping[str, Any], level: str, count: int, seed: int
+) -> Comparison:
+    """Infer a model, run it at `count` random shapes, compare."""
+    view = model.view()
+    result = Comparison(name, level, len(view.graph.nodes))
+    start = time.perf_counter()
+    shapes = infer_shapes(view)
+    result.seconds = time.perf_counter() - start
+    _count(shapes, result)
+    if not entry["cases"]:
+        result.note = "no shapes to run"
+        return result
+    try:
+        check_external_data(model)
+    except ModelFileError:
+        result.note = "no weights"
+        return result
+    session = None
+    wanted = random_shapes(shapes, entry["cases"], count * SPARE, seed, MOST_BYTES)
+    for number, at in enumerate(wanted):
+        if result.shapes == count:
+            break
+        feeds = draw_feeds(shapes, entry.get("fills", {}), at, seed + number)
         try:
-            check_external_data(model)
-        except Exception as error:
-            result.note = f"not run: {error}"
-            yield result
-            continue
-        session = None
-        for number, case in enumerate(cases[name]["cases"]):
-            rng = np.random.default_rng(number)
-            feeds = {}
-            for index in view.graph.inputs:
-                value = view.graph.values[index]
-                dims = shapes.graph.dims[index] or ()
-                shape = tuple(d.evaluate(shapes.domain.completed(case)) for d in dims)
-                dtype = onnx.helper.tensor_dtype_to_np_dtype(value.elem_type)
-                feeds[value.name] = draw(cases[name]["fills"].get(value.name), shape, dtype, rng)
             real, session = run_all_outputs(model, feeds, session)
-            result.cases += 1
-            result.tensors += len(real)
-            result.wrong.extend(f"{case}: {line}" for line in compare_shapes(shapes, real, case))
-        yield result
+        except Exception as error:  # what ONNX Runtime raises has no type of its own
+            result.refused.append(f"{at}: {str(error).splitlines()[0][:200]}")
+            continue
+        result.shapes += 1
+        result.tensors += len(real)
+        result.wrong.extend(f"{at}: {line}" for line in compare_shapes(shapes, real, at))
+    return result
 
 
-def main(arguments: list[str]) -> int:
-    """Print the table; 1 where a dim is wrong."""
-    if len(arguments) < 2:
-        print(__doc__)
-        return 2
-    cases = json.loads(Path(arguments[1]).read_text())
-    heads = ("model", "nodes", "s", "constant", "expression", "data-dependent", "no rank", "run", "wrong")
+def _row(c: Comparison) -> str:
+    cells = (
+        c.name, c.level, c.nodes, f"{c.seconds:.2f}", c.constant, c.symbolic, c.of_data, c.bounded, c.open,
+        c.no_rank, c.shapes, c.tensors, len(c.wrong), c.note,
+    )  # fmt: skip
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def _print_table(rows: Sequence[Comparison]) -> None:
+    heads = (
+        "model", "level", "nodes", "s", "constant", "expression", "of data", "bounded", "open",
+        "no rank", "shapes run", "tensors", "wrong", "note",
+    )  # fmt: skip
     print("| " + " | ".join(heads) + " |")
     print("|---" * len(heads) + "|")
-    bad = 0
-    for row in check_folder(Path(arguments[0]), cases, tuple(arguments[2:])):
-        print(
-            f"| {row.name} | {row.nodes} | {row.seconds:.2f} | {row.constant} | {row.symbolic} | {row.fresh} "
-            f"| {row.no_rank} | {row.tensors} | {len(row.wrong)} {row.note} |",
-            flush=True,
-        )
-        for line in row.wrong[:5]:
-            print(f"    {line}")
-        bad += len(row.wrong)
-    return 1 if bad else 0
+    for row in rows:
+        print(_row(row))
+
+
+def _print_rest(rows: Sequence[Comparison]) -> None:
+    for level in dict.fromkeys(row.level for row in rows):
+        ops = set().union(*(row.ops for row in rows if row.level == level))
+        without = set().union(*(row.without_rule for row in rows if row.level == level))
+        special = sorted(op for op in ops if "." in op)
+        print(f"\n{level}: {len(ops)} op types, without a rule: {', '.join(sorted(without)) or 'none'}")
+        if special:
+            print(f"  beyond ONNX: {', '.join(special)}")
+    for row in rows:
+        for reason, times in row.reasons.most_common():
+            print(f"{row.name} {row.level}: {times} unknown, {reason}")
+        if row.refused:
+            print(f"{row.name} {row.level}: {len(row.refused)} drawn shapes refused, e.g. {row.refused[0]}")
+        for line in row.wrong[:10]:
+            print(f"{row.name} {row.level}: WRONG at {line}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print progress, then the table; 1 where a dim is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.shapes_corpus")
+    parser.add_argument("--corpus", type=Path, default=CORPUS, help="folder with models and cases.json")
+    parser.add_argument("--filled", type=Path, default=FILLED, help="where models with weights are kept")
+    parser.add_argument("--models", default="", help="names, separated by commas (default: all)")
+    parser.add_argument("--level", nargs="+", choices=LEVELS, default=["none", "extended", "all"])
+    parser.add_argument("--shapes", type=int, default=5, help="random shapes per model and level")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--speed", action="store_true", help="measure inference instead")
+    options = parser.parse_args(arguments)
+    if options.speed:
+        print_speed()
+        return 0
+    if not options.corpus.is_dir():
+        print(f"no corpus at {options.corpus}: nothing to measure")
+        return 0
+    cases = read_cases(options.corpus, [n for n in options.models.split(",") if n])
+    prepare(options.corpus, options.filled, [n for n, entry in cases.items() if entry["cases"]])
+    rows = []
+    for name, entry in cases.items():
+        given = load_model(options.filled / f"{name}.onnx")
+        for level in options.level:
+            if level != "none" and not _has_weights(given):
+                continue
+            with TemporaryDirectory() as folder:
+                model = optimised(given, Path(folder), level)
+                row = compare_model(name, model, entry, level, options.shapes, options.seed)
+            print(_row(row), flush=True)
+            rows.append(row)
+    print()
+    _print_table(rows)
+    _print_rest(rows)
+    return 1 if any(row.wrong for row in rows) else 0
+
+
+def _has_weights(model: LoadedModel) -> bool:
+    try:
+        check_external_data(model)
+    except ModelFileError:
+        return False
+    return True
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from onnx_symmem.shapes.context import NodeContext
 
-__all__ = ["MICROSOFT", "ML", "Rule", "find_rule", "registered", "rule"]
+__all__ = ["MICROSOFT", "ML", "NCHWC", "Rule", "find_rule", "registered", "rule"]
 
 Rule = Callable[["NodeContext"], None]
 
 ML = "ai.onnx.ml"
 MICROSOFT = "com.microsoft"
+NCHWC = "com.microsoft.nchwc"
 
 _RULES: dict[tuple[str, str], Rule] = {}
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.shapes_corpus import compare_shapes, run_all_outputs
+from benchmarks.real_shapes import compare_shapes, run_all_outputs
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.shapes.engine import infer_shapes

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.shapes_corpus import compare_shapes, run_all_outputs
+from benchmarks.real_shapes import compare_shapes, run_all_outputs
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.shapes.engine import infer_shapes
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from benchmarks.shapes_corpus import compare_shapes, run_all_outputs
+from benchmarks.real_shapes import compare_shapes, run_all_outputs
 from onnx_symmem.graph.load import load_model
 from tests.shapes.building import BOOL, FLOAT, INT64, feeds, graph, infer, model, node, value
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from benchmarks.shapes_corpus import run_all_outputs
+from benchmarks.real_shapes import run_all_outputs
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.graph.load import load_model
