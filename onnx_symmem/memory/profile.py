@@ -256,9 +256,10 @@ class _Recorder:
             if at is not None:
                 name = at.path[-1][0]
                 moment = Moment(at.step, at.node, (*at.path[:-1], (name, node)), at.bound)
+            made = tuple(v for v in made if v not in present) if present else made
             for name in nodes[node].subgraphs:
                 self._inside(frame, nodes[node], name, made, moment)
-            self._change((first + v for v in made if v not in present), 1)
+            self._change((first + v for v in made), 1)
             self.moments.append(moment)
             self._change((first + v for v in freed), -1)
 
@@ -268,7 +269,8 @@ class _Recorder:
         sub = frame.inner[node.index, name]
         at = Moment(outer.step, outer.node, (*outer.path, (name, END)), outer.bound or node.op != "If")
         if node.op == "If":
-            # An output of the If may lie in an old buffer; nothing is allocated for it then.
+            # An output of the If may lie in an old buffer, or be the early output of a branch around it;
+            # nothing is allocated for it then.
             pairs = [*zip(node.outputs, sub.plan.view.outputs, strict=False)]
             reused = {mine for theirs, mine in pairs if theirs >= 0 and theirs not in made}
             early = [mine for _, mine in pairs if mine in sub.plan.source.static and mine not in reused]

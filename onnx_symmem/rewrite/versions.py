@@ -1,0 +1,377 @@
+"""Several schedules of one model in one file: which one runs is decided by the shapes of its inputs.
+
+Weights and the guard stand in the main graph, each schedule is a whole branch of nested Ifs, and what the
+branches return are the outputs of the model. Nothing is duplicated but nodes: branches read weights and
+inputs from outside. Outputs of constant dims are disguised, so that they are not allocated before their
+branch starts (see `hiding`). Every value keeps its canonical dims, inside branches too, which is what lets
+operators work in place.
+
+The first version is one If deep, the others deeper. ONNX Runtime packs no weights for kernels two Ifs deep, so
+from the third version on some kernels are slower, and round otherwise than the packed ones.
+
+A few bytes are there while a branch runs that its schedule alone would not need: one per condition, vectors
+of zeros, and outputs too small to be disguised. The peaks that the guard compares include them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from onnx_symmem.errors import UnsupportedModel, UsageError
+from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.expression import Expr
+from onnx_symmem.graph.view import NODE, GraphView, view_model
+from onnx_symmem.memory.execution_order import file_for_default
+from onnx_symmem.memory.sizes import tensor_bytes
+from onnx_symmem.remat.expansion import Expansion
+from onnx_symmem.rewrite.expanded import expanded_infos, expanded_model, expanded_nodes
+from onnx_symmem.rewrite.guards import FITS, LEAST, LIMIT, Guard, GuardNodes, guard_nodes
+from onnx_symmem.rewrite.hiding import hiding_input
+from onnx_symmem.rewrite.reorder import EXECUTION_ORDER
+from onnx_symmem.rewrite.value_info import write_dims
+from onnx_symmem.shapes.names import dim_text
+from onnx_symmem.shapes.table import ModelShapes
+
+__all__ = ["NO_LIMIT", "VERSIONS", "Version", "emit_versions", "versions_of"]
+
+VERSIONS = "onnx_symmem.versions"
+"""Key of the model's metadata that describes its versions, as JSON."""
+
+NO_LIMIT = (1 << 63) - 1
+
+_WORTH_HIDING = 256  # bytes; smaller outputs may be allocated early
+_BRANCH = "symmem/versions"
+
+
+@dataclass(frozen=True)
+class Version:
+    """One schedule, and its peak in bytes: the maximum of `peaks`, with all that the caller counts.
+
+    `about` is added to what the metadata says of the version (plain JSON data).
+    """
+
+    expansion: Expansion
+    peaks: tuple[Expr, ...]
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+def emit_versions(
+    model: onnx.ModelProto,
+    shapes: ModelShapes,
+    versions: Sequence[Version],
+    policy: str = FITS,
+    domain: Domain | None = None,
+    limit: int | None = None,
+    rule: str = "priority",
+) -> onnx.ModelProto:
+    """A copy of `model` that runs one of several schedules of its main graph.
+
+    `shapes` must have been inferred from this model; the expansions are of its view. Policy `fits`: the first
+    version whose peak is at most the input `symmem_memory_limit` (default `limit`, None: no limit), the last
+    where none is; `least`: the version of the least peak, the first of equals. `domain` (default: that of
+    the shapes) is where peaks hold; outside the last version runs under `fits`, the first under `least`.
+    `rule` is the traversal under which each branch runs as planned. A model without symbolic dims gets the
+    one version that is chosen, without If. Raises UnsupportedModel where a guard cannot be written.
+    """
+    if policy not in (FITS, LEAST):
+        raise UsageError(f"policy '{policy}' is not known; expected {FITS} or {LEAST}")
+    if not versions:
+        raise UsageError("no version was given; expected one or more")
+    return _Emission(model, shapes, versions, policy, domain or shapes.domain, limit, rule).result()
+
+
+def versions_of(model: onnx.ModelProto) -> dict[str, Any] | None:
+    """What the metadata says of a model's versions; None where it has none."""
+    for entry in model.metadata_props:
+        if entry.key == VERSIONS:
+            found: dict[str, Any] = json.loads(entry.value)
+            return found
+    return None
+
+
+class _Emission:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        shapes: ModelShapes,
+        versions: Sequence[Version],
+        policy: str,
+        domain: Domain,
+        limit: int | None,
+        rule: str,
+    ) -> None:
+        self.shapes, self.versions = shapes, versions
+        self.policy, self.domain, self.rule = policy, domain, rule
+        self.limit = NO_LIMIT if limit is None else limit
+        self.written = write_dims(model, shapes)
+        self.base: GraphView = shapes.graph.view
+        if any(v.expansion.base is not self.base for v in versions):
+            raise UsageError("a version is of another graph than the shapes")
+        self.results = [v for v in dict.fromkeys(self.base.outputs) if self._is_made(v)]
+        self.taken = {v.name for sub in self.base.walk() for v in sub.values}
+        self.taken.update(i.name for v in versions for i in v.expansion.instances)
+        self.hidden: dict[int, tuple[int, int]] = {}  # by base node: position of its input, rank of that
+        self.early = 0  # bytes of outputs that are allocated before a branch starts
+        self.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
+
+    def _is_made(self, value: int) -> bool:
+        made = self.base.values[value]
+        return made.kind == NODE and self.base.nodes[made.producer].op != "Constant"
+
+    def result(self) -> onnx.ModelProto:
+        inputs = tuple(
+            (self.base.values[v].name, dims)
+            for v in self.base.inputs
+            if (dims := self.shapes.graph.dims[v]) is not None and not all(d.is_const for d in dims)
+        )
+        if len(self.versions) == 1 or not inputs:
+            return self._one()
+        self._hide()
+        ranks = sorted({rank for _, rank in self.hidden.values()})
+        overhead = self.early + 8 * sum(ranks) + len(self.versions) - 1
+        peaks = [tuple(e + overhead for e in v.peaks) for v in self.versions]
+        made = guard_nodes(
+            Guard(inputs, self.domain, tuple(peaks), self.policy), self.opset, self.taken, ranks
+        )
+        if self.policy == FITS:
+            # What the guard takes before a branch starts, all at once.
+            own = sum(_info_bytes(info) for info in made.infos)
+            peaks = [(*p, Expr.const(own)) for p in peaks]
+            guard = Guard(inputs, self.domain, tuple(peaks), self.policy)
+            made = guard_nodes(guard, self.opset, self.taken, ranks)
+        result = self._assembled(made)
+        self._describe(result, [list(map(str, p)) for p in peaks], overhead, None)
+        if self.rule == "default":
+            _for_default(result)
+        return result
+
+    # -- one version -------------------------------------------------------------------------------------
+    def _one(self) -> onnx.ModelProto:
+        """The model with the one version that can be chosen before the run."""
+        chosen = 0
+        if len(self.versions) > 1:
+            peaks = [max(e.evaluate({}) for e in v.peaks) for v in self.versions]
+            chosen = peaks.index(min(peaks))
+            if self.policy == FITS:
+                fitting = (k for k, peak in enumerate(peaks) if peak <= self.limit)
+                chosen = next(fitting, len(peaks) - 1)
+        result = expanded_model(self.written, self.versions[chosen].expansion)
+        self._describe(result, [list(map(str, v.peaks)) for v in self.versions], 0, chosen)
+        if self.rule == "default":
+            _for_default(result)
+        return result
+
+    # -- outputs of constant dims ------------------------------------------------------------------------
+    def _hide(self) -> None:
+        """Choose an input to disguise for every node that makes an output of constant dims."""
+        opsets = list(self.written.opset_import)
+        for value in self.results:
+            dims = self.shapes.graph.dims[value]
+            if dims is None or not all(d.is_const for d in dims):
+                continue
+            size = tensor_bytes(dims, self.shapes.graph.elem_types[value])
+            known = None if size is None else size.as_int()
+            node = self.base.nodes[self.base.values[value].producer]
+            at = None
+            if known is not None and known >= _WORTH_HIDING:
+                proto = self.written.graph.node[node.index]
+                at = hiding_input(proto, node, value, self.shapes.graph, opsets)
+            if at is None or self.hidden.get(node.index, (at,))[0] != at:
+                self.early += known or 0
+                continue
+            source = self.shapes.graph.dims[node.inputs[at]]
+            self.hidden[node.index] = at, len(source or ())
+
+    # -- the file ----------------------------------------------------------------------------------------
+    def _assembled(self, made: GuardNodes) -> onnx.ModelProto:
+        result = onnx.ModelProto()
+        result.CopyFrom(self.written)
+        graph = result.graph
+        weights = [n for n in self.base.nodes if n.op == "Constant" and not n.domain]
+        names = {self.base.values[v].name for n in weights for v in n.outputs if v >= 0}
+        constants = [self.written.graph.node[n.index] for n in weights]
+        infos = [info for info in self.written.graph.value_info if info.name in names]
+        del graph.node[:], graph.value_info[:]
+        graph.node.extend(constants)
+        graph.node.extend(made.nodes)
+        graph.node.append(self._nested(made))
+        graph.value_info.extend(infos)
+        graph.value_info.extend(made.infos)
+        graph.initializer.extend(made.initializers)
+        if result.ir_version < 4:
+            # Up to IR 3 every initializer is an input too; from then on that lets callers override it.
+            tensors = {t.name for t in self.written.graph.initializer}
+            kept = [i for i in self.written.graph.input if i.name not in tensors]
+            del graph.input[:]
+            graph.input.extend(kept)
+            result.ir_version = 4
+        if self.policy == FITS:
+            if LIMIT in self.taken:
+                raise UnsupportedModel(f"the model has a value called '{LIMIT}' already")
+            graph.initializer.append(numpy_helper.from_array(np.array(self.limit, np.int64), LIMIT))
+            graph.input.append(helper.make_tensor_value_info(LIMIT, TensorProto.INT64, []))
+        return result
+
+    def _nested(self, made: GuardNodes) -> NodeProto:
+        """The first version under the first condition, else the second under the second, and so on."""
+        last = len(self.versions) - 1
+        inner = self._branch(last, made.zeros)
+        for k in range(last - 1, -1, -1):
+            names = [self.base.values[v].name for v in self.results]
+            if k:
+                names = [self._fresh(f"{name}/later{k}") for name in names]
+            node = helper.make_node(
+                "If", [made.conditions[k]], names, name=f"{_BRANCH}/{k}",
+                then_branch=self._branch(k, made.zeros), else_branch=inner,
+            )  # fmt: skip
+            if not k:
+                return node
+            inner = helper.make_graph([node], f"{_BRANCH}/from_{k}", [], self._output_infos(names))
+        raise AssertionError
+
+    def _branch(self, version: int, zeros: Mapping[int, str]) -> GraphProto:
+        """A whole schedule as a graph that reads weights and inputs from outside."""
+        expansion = self.versions[version].expansion
+        renamed = {
+            self.base.values[v].name: self._fresh(f"{self.base.values[v].name}/version{version}")
+            for v in self.results
+        }
+        nodes: list[NodeProto] = []
+        hidden: dict[str, str] = {}
+        for step, proto in zip(
+            expansion.steps, expanded_nodes(self.written.graph, expansion, renamed), strict=True
+        ):
+            if step.kind == "run":
+                node = self.base.nodes[step.index]
+                if node.op == "Constant" and not node.domain:
+                    continue
+                if node.index in self.hidden and not step.number:
+                    at, rank = self.hidden[node.index]
+                    source = proto.input[at]
+                    if source not in hidden:
+                        hidden[source] = self._fresh(f"{source}/hidden{version}")
+                        nodes.append(
+                            helper.make_node(
+                                "Reshape", [source, zeros[rank]], [hidden[source]], name=hidden[source]
+                            )
+                        )
+                    proto.input[at] = hidden[source]
+            nodes.append(proto)
+        outputs = [renamed[self.base.values[v].name] for v in self.results]
+        known = {*outputs, *(self.base.values[v].name for n in self.base.nodes if n.op == "Constant"
+                             for v in n.outputs if v >= 0)}  # fmt: skip
+        infos = expanded_infos(self.written.graph, expansion, renamed)
+        infos = [info for info in infos if info.name not in known]
+        return helper.make_graph(
+            nodes, f"{_BRANCH}/version_{version}", [], self._output_infos(outputs), value_info=infos
+        )
+
+    def _output_infos(self, names: Sequence[str]) -> list[ValueInfoProto]:
+        """What a branch says of its outputs: canonical dims, and only the rank of what is disguised."""
+        infos: list[ValueInfoProto] = []
+        for value, name in zip(self.results, names, strict=True):
+            dims = self.shapes.graph.dims[value]
+            declared = self.base.values[value].type
+            if dims is None:
+                kind = "" if declared is None else declared.WhichOneof("value")
+                if declared is None or kind in ("tensor_type", None):
+                    raise UnsupportedModel(
+                        f"output '{self.base.values[value].name}': its rank is unknown; an If needs it"
+                    )
+                infos.append(ValueInfoProto(name=name, type=declared))
+                continue
+            hide = self.base.values[value].producer in self.hidden
+            known = [None if hide else dim_text(d) for d in dims]
+            infos.append(helper.make_tensor_value_info(name, self.shapes.graph.elem_types[value], known))
+        return infos
+
+    def _fresh(self, name: str) -> str:
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+    def _describe(
+        self, result: onnx.ModelProto, peaks: Sequence[Sequence[str]], overhead: int, chosen: int | None
+    ) -> None:
+        """Write into the metadata what there is to know of the versions."""
+        names = [v.name for v in self.base.values]
+        entries = [
+            {
+                "peak": list(formulas),
+                "recomputed": [names[v] for v in version.expansion.recomputed],
+                "offloaded": [names[v] for v in version.expansion.offloaded],
+                **version.about,
+            }
+            for version, formulas in zip(self.versions, peaks, strict=True)
+        ]
+        document: dict[str, Any] = {
+            "format": 1,
+            "policy": self.policy,
+            "outside": len(entries) - 1 if self.policy == FITS else 0,
+            "domain": _facts(self.domain, self.shapes.input_symbols),
+            "largest_sum": 1 << 62,
+            "overhead_bytes": overhead,
+            "versions": entries,
+        }
+        if self.policy == FITS:
+            document["limit"] = {"input": LIMIT, "default": self.limit}
+        if chosen is not None:
+            document["only"] = chosen
+        kept = [e for e in result.metadata_props if e.key not in (VERSIONS, EXECUTION_ORDER)]
+        del result.metadata_props[:]
+        result.metadata_props.extend(kept)
+        result.metadata_props.add(key=EXECUTION_ORDER, value=self.rule)
+        result.metadata_props.add(key=VERSIONS, value=json.dumps(document))
+
+
+def _facts(domain: Domain, symbols: Iterable[str]) -> dict[str, Any]:
+    ranges = {s: str(domain.range_of(s)) for s in symbols}
+    equal = {name: str(expr) for name, expr in domain.equalities.items()}
+    told = set(symbols)
+    facts = [f"{fact} >= 0" for fact in domain.facts() if fact.symbols() <= told]
+    return {"ranges": ranges, "equal": equal, "facts": facts}
+
+
+def _info_bytes(info: ValueInfoProto) -> int:
+    size = tensor_bytes(
+        [d.dim_value for d in info.type.tensor_type.shape.dim], info.type.tensor_type.elem_type
+    )
+    known = None if size is None else size.as_int()
+    return known or 0
+
+
+def _for_default(model: onnx.ModelProto) -> None:
+    """Put the nodes of every schedule where the DEFAULT traversal runs them in the order they have now."""
+    view = view_model(model).graph
+    branches = [node for node in view.nodes if node.name.startswith(_BRANCH)]
+    if not branches:
+        _sort_for_default(model.graph, view)
+    for node in branches:
+        for attribute in model.graph.node[node.index].attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _sort_branch(attribute.g, node.subgraphs[attribute.name])
+
+
+def _sort_branch(graph: GraphProto, view: GraphView) -> None:
+    for proto, node in zip(graph.node, view.nodes, strict=True):
+        for attribute in proto.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH and node.name.startswith(_BRANCH):
+                _sort_branch(attribute.g, node.subgraphs[attribute.name])
+    _sort_for_default(graph, view)
+
+
+def _sort_for_default(graph: GraphProto, view: GraphView) -> None:
+    file = file_for_default(view, range(len(view.nodes)))
+    if file is None:
+        raise UnsupportedModel("no file makes ONNX Runtime's default traversal run a version as planned")
+    nodes = [NodeProto.FromString(graph.node[k].SerializeToString()) for k in file]
+    del graph.node[:]
+    graph.node.extend(nodes)
