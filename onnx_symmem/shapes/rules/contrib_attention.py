@@ -125,6 +125,17 @@ def _group_query(ctx: NodeContext) -> None:
     ctx.set(3, (query[0], heads, query[1], length))
 
 
+@rule("QOrderedAttention", domain=MICROSOFT)
+def _ordered_attention(ctx: NodeContext) -> None:
+    ctx.set(0, (*ctx.need(0)[:-1], ctx.need(7)[1]), ctx.elem(0))
+
+
+@rule("GemmaRotaryEmbedding", domain=MICROSOFT)
+def _gemma_rotary(ctx: NodeContext) -> None:
+    ctx.set(0, ctx.need(1), ctx.elem(1))
+    ctx.set(1, ctx.need(3), ctx.elem(3))
+
+
 @rule("DecoderAttention", domain=MICROSOFT)
 def _decoder_attention(ctx: NodeContext) -> None:
     query = ctx.need(0)
@@ -137,7 +148,9 @@ def _decoder_attention(ctx: NodeContext) -> None:
         ctx.set(k, (query[1], heads, unknown, ctx.simplify(query[2] // heads)))
 
 
-@rule("LongformerAttention", "MoE", "QMoE", "NGramRepeatBlock", domain=MICROSOFT)
+@rule(
+    "LongformerAttention", "MoE", "NGramRepeatBlock", "QMoE", "QOrderedLongformerAttention", domain=MICROSOFT
+)
 def _as_input(ctx: NodeContext) -> None:
     source = 1 if ctx.node.op == "NGramRepeatBlock" else 0
     ctx.set(0, ctx.need(source), ctx.elem(source))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from onnx import TensorProto
 
 from onnx_symmem.expr.expression import ONE, ZERO, Expr
-from onnx_symmem.shapes.context import DimLike, NodeContext, Unresolved
+from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown, Unresolved
 from onnx_symmem.shapes.registry import MICROSOFT, rule
 from onnx_symmem.shapes.rules.conv import Window, conv_dims, conv_spatial, window_of
 from onnx_symmem.shapes.rules.matmul import matmul_dims
 from onnx_symmem.shapes.rules.movement import axes_input, normal_axes
 from onnx_symmem.shapes.rules.pool import pool_spatial
+from onnx_symmem.shapes.rules.shape_arithmetic import sizes_from_input
 from onnx_symmem.shapes.table import Dims
 
 __all__: list[str] = []
@@ -31,6 +32,40 @@ def _block_matmul(ctx: NodeContext) -> None:
         rows, columns = columns, rows
     ctx.same(dims[-1], Expr.const(rows), "inner dims of a matrix product")
     ctx.set(0, (*dims[:-1], columns), ctx.elem(0))
+
+
+@rule("MatMulFpQ4", domain=MICROSOFT)
+def _packed_matmul(ctx: NodeContext) -> None:
+    ctx.set(0, (*ctx.need(0)[:-1], ctx.item(2, 1)), ctx.elem(0))
+
+
+@rule("MatMulBlockQuantizedFp4Weight", "MatMulBlockQuantizedFp8Weight", domain=MICROSOFT)
+def _block_weight_matmul(ctx: NodeContext) -> None:
+    ctx.set(0, (*ctx.need(0)[:-1], ctx.need(1)[0]), ctx.elem(0))
+
+
+@rule("MatMulNBitsMlp", "MatMulNBitsQkv", domain=MICROSOFT)
+def _block_projections(ctx: NodeContext) -> None:
+    """Projections of one input, which comes last, with the residual added, where that is asked for."""
+    dims = ctx.need(0)
+    mlp = ctx.node.op == "MatMulNBitsMlp"
+    widths = ("N",) if mlp else ("Nq", "Nkv", "Nkv")
+    for k, width in enumerate(widths):
+        ctx.set(k, (*dims[:-1], int(ctx.attr(width))), ctx.elem(0))
+    ctx.set(len(widths), dims, ctx.elem(0))
+
+
+@rule("GemmFloat8", domain=MICROSOFT)
+def _gemm_float8(ctx: NodeContext) -> None:
+    a, b = ctx.need(0), ctx.need(1)
+    a = a[::-1] if ctx.attr("transA", 0) else a
+    b = b[::-1] if ctx.attr("transB", 0) else b
+    ctx.set(0, (a[0], b[1]), int(ctx.attr("dtype", TensorProto.FLOAT)))
+
+
+@rule("QOrderedMatMul", domain=MICROSOFT)
+def _ordered_matmul(ctx: NodeContext) -> None:
+    ctx.set(0, matmul_dims(ctx, ctx.need(0), ctx.need(2)), ctx.elem(0))
 
 
 @rule("QGemm", domain=MICROSOFT)
@@ -69,9 +104,31 @@ def _qlinear_where(ctx: NodeContext) -> None:
     ctx.set(0, ctx.broadcast(ctx.need(0), ctx.need(1), ctx.need(4)), ctx.elem(1))
 
 
-@rule("QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "QOrderedGelu", domain=MICROSOFT)
+@rule(
+    "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "QOrderedGelu", "QOrderedLayerNormalization",
+    domain=MICROSOFT,
+)  # fmt: skip
 def _qlinear_unary(ctx: NodeContext) -> None:
     ctx.set(0, ctx.need(0), ctx.elem(0))
+
+
+@rule("QuantizeWithOrder", "DequantizeWithOrder", domain=MICROSOFT)
+def _reordered(ctx: NodeContext) -> None:
+    quantize = ctx.node.op == "QuantizeWithOrder"
+    ctx.set(0, ctx.need(0), int(TensorProto.INT8) if quantize else int(ctx.attr("to", TensorProto.FLOAT)))
+
+
+@rule("QuantizeBFP", domain=MICROSOFT)
+def _quantize_bfp(ctx: NodeContext) -> None:
+    rank = len(ctx.need(0))
+    ctx.set(0, (Unknown("the size of a block is the format's"),), TensorProto.UINT8)
+    ctx.set(1, (rank,), TensorProto.INT64)
+    ctx.set(2, (rank,), TensorProto.INT64)
+
+
+@rule("DequantizeBFP", domain=MICROSOFT)
+def _dequantize_bfp(ctx: NodeContext) -> None:
+    ctx.set(0, sizes_from_input(ctx, 1), int(ctx.attr("dtype", TensorProto.FLOAT)))
 
 
 @rule("MulInteger", domain=MICROSOFT)

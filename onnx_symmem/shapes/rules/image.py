@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from onnx_symmem.expr.expression import Expr, maximum, minimum, scaled_floor
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown, Unresolved
-from onnx_symmem.shapes.registry import rule
+from onnx_symmem.shapes.registry import MICROSOFT, rule
 from onnx_symmem.shapes.rules.movement import normal_axes
 from onnx_symmem.shapes.rules.shape_arithmetic import sizes_from_input
 from onnx_symmem.shapes.values import Item, Real
@@ -86,10 +86,19 @@ def _kept_ratio(ctx: NodeContext, dims: list[Expr], sizes: list[DimLike], policy
 
 
 @rule("GridSample")
+@rule("GridSample", domain=MICROSOFT)
 def _grid_sample(ctx: NodeContext) -> None:
     dims, grid = ctx.need(0), ctx.need(1)
     batch = ctx.same(dims[0], grid[0], "one grid per image")
     ctx.set(0, (batch, dims[1], *grid[1:-1]))
+
+
+@rule("CropAndResize", domain=MICROSOFT)
+def _crop_and_resize(ctx: NodeContext) -> None:
+    image, regions = ctx.need(0), ctx.need(1)
+    which = ctx.dims(2)
+    count = ctx.same(regions[0], which[0], "one batch index per region") if which else regions[0]
+    ctx.set(0, (count, image[1], ctx.item(3, 0), ctx.item(3, 1)), ctx.elem(0))
 
 
 @rule("AffineGrid")

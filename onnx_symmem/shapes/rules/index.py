@@ -7,7 +7,7 @@ from onnx import TensorProto
 
 from onnx_symmem.expr.expression import ONE, Expr, minimum
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown, Unresolved
-from onnx_symmem.shapes.registry import ML, rule
+from onnx_symmem.shapes.registry import MICROSOFT, ML, rule
 from onnx_symmem.shapes.rules.shape_arithmetic import product
 from onnx_symmem.shapes.values import MAX_FOLLOWED, PartialValue
 
@@ -57,6 +57,7 @@ def _gather_elements(ctx: NodeContext) -> None:
 
 
 @rule("GatherND")
+@rule("GatherND", domain=MICROSOFT)
 def _gather_nd(ctx: NodeContext) -> None:
     dims, indices = ctx.need(0), ctx.need(1)
     batch = int(ctx.attr("batch_dims", 0))

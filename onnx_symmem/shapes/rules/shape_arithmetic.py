@@ -11,8 +11,8 @@ from onnx import TensorProto
 from onnx_symmem.expr.expression import ONE, Expr, ceildiv, maximum
 from onnx_symmem.shapes.arithmetic import BINARY
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown, Unresolved
-from onnx_symmem.shapes.registry import rule
-from onnx_symmem.shapes.values import MAX_FOLLOWED, Item, PartialValue, Real, read_tensor
+from onnx_symmem.shapes.registry import MICROSOFT, rule
+from onnx_symmem.shapes.values import INTEGER_TYPES, MAX_FOLLOWED, Item, PartialValue, Real, read_tensor
 
 __all__ = ["product", "sizes_from_input"]
 
@@ -106,10 +106,13 @@ def sizes_from_input(ctx: NodeContext, k: int) -> list[DimLike]:
 
 
 @rule("Range")
+@rule("Range", domain=MICROSOFT)
 def _range(ctx: NodeContext) -> None:
     start, limit, delta = (
         value.items[0] if (value := ctx.value(k)) and value.items else None for k in range(3)
     )
+    if not ctx.has(2):  # of com.microsoft
+        delta = Expr.const(1) if ctx.elem(0) in INTEGER_TYPES else 1.0
     count = _range_length(ctx, start, limit, delta)
     if count is None:
         ctx.set(0, [Unknown("the limits of the Range are computed from data")])

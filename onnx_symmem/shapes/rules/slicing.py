@@ -23,7 +23,7 @@ __all__: list[str] = []
 ENDLESS = 2**31 - 1  # bounds from here on mean "to the end"; no dim is that large
 
 
-@rule("Slice")
+@rule("Slice", "DynamicSlice")
 def _slice(ctx: NodeContext) -> None:
     dims = ctx.need(0)
     starts, ends, axes, steps = _arguments(ctx)

@@ -6,7 +6,7 @@ from onnx import TensorProto
 
 from onnx_symmem.expr.expression import maximum
 from onnx_symmem.shapes.context import NodeContext, Unknown
-from onnx_symmem.shapes.registry import rule
+from onnx_symmem.shapes.registry import MICROSOFT, rule
 from onnx_symmem.shapes.rules.elementwise import broadcast_inputs
 
 __all__: list[str] = []
@@ -38,6 +38,23 @@ def _split(ctx: NodeContext) -> None:
     dims = ctx.need(0)
     ctx.set(0, (*dims, Unknown("the number of parts depends on data")), TensorProto.STRING)
     ctx.set(1, dims, TensorProto.INT64)
+
+
+@rule("Tokenizer", domain=MICROSOFT)
+def _tokenize(ctx: NodeContext) -> None:
+    """As many tokens per string as the string with the most of them has."""
+    ctx.set(0, (*ctx.need(0), Unknown("the number of tokens depends on data")), TensorProto.STRING)
+
+
+@rule("MurmurHash3", domain=MICROSOFT)
+def _hash(ctx: NodeContext) -> None:
+    kind = TensorProto.UINT32 if ctx.attr("positive", 1) else TensorProto.INT32
+    ctx.set(0, ctx.need(0), kind)
+
+
+@rule("WordConvEmbedding", domain=MICROSOFT)
+def _embed_words(ctx: NodeContext) -> None:
+    ctx.set(0, (ctx.need(0)[0], ctx.need(1)[0]), ctx.elem(1))
 
 
 @rule("TfIdfVectorizer")
