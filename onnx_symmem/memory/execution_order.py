@@ -17,7 +17,16 @@ from types import MappingProxyType
 from onnx_symmem.errors import UsageError
 from onnx_symmem.graph.view import GraphView
 
-__all__ = ["RULES", "OrderRule", "check_order", "default_order", "file_for_default", "priority_order"]
+__all__ = [
+    "RULES",
+    "OrderRule",
+    "check_order",
+    "default_order",
+    "file_for_default",
+    "full_from",
+    "places_in",
+    "priority_order",
+]
 
 OrderRule = Callable[[GraphView], tuple[int, ...]]
 
@@ -29,7 +38,7 @@ def default_order(view: GraphView, file_order: Sequence[int] | None = None) -> t
 
     `file_order` is a permutation of the node indices (None: as in the view).
     """
-    place = _places(view, file_order)
+    place = places_in(view, file_order)
     before, after = view.predecessors, view.successors
     nodes = range(len(place)) if file_order is None else file_order
     done = [node for node in nodes if view.nodes[node].op == "Constant"]
@@ -57,7 +66,7 @@ def priority_order(view: GraphView, file_order: Sequence[int] | None = None) -> 
 
     `file_order` is a permutation of the node indices (None: as in the view).
     """
-    place = _places(view, file_order)
+    place = places_in(view, file_order)
     count = len(place)
     nodes = range(count) if file_order is None else file_order
     # One integer per node: its rank, then its place in the file.
@@ -90,8 +99,8 @@ def file_for_default(view: GraphView, order: Sequence[int]) -> tuple[int, ...] |
     one visited after it; a sorted order with these edges exists or no file does.
     """
     check_order(view, order)
-    place = _places(view, order)
-    full_from = _full_from(view, order, place)
+    place = places_in(view, order)
+    starts = full_from(view, order, place)
     after: list[list[int]] = [list(s) for s in view.successors]
     done = sum(node.op == "Constant" for node in view.nodes)
     if any(view.nodes[node].op != "Constant" for node in order[:done]):
@@ -106,7 +115,7 @@ def file_for_default(view: GraphView, order: Sequence[int]) -> tuple[int, ...] |
             node, last = stack[-1]
             waiting = [p for p in view.predecessors[node] if place[p] >= done]
             if waiting:
-                fits = [p for p in waiting if full_from[p] <= done]
+                fits = [p for p in waiting if starts[p] <= done]
                 if not fits:
                     return None
                 producer = max(fits, key=place.__getitem__)
@@ -122,7 +131,7 @@ def file_for_default(view: GraphView, order: Sequence[int]) -> tuple[int, ...] |
     return _sorted_by_edges(after, order, place)
 
 
-def _full_from(view: GraphView, order: Sequence[int], place: Sequence[int]) -> list[int]:
+def full_from(view: GraphView, order: Sequence[int], place: Sequence[int]) -> list[int]:
     """Per node: the place from which on everything that runs before it is one of its ancestors.
 
     Going back from a node over ancestors only, the next one is an ancestor too if one of its successors runs
@@ -161,7 +170,7 @@ def _sorted_by_edges(
 
 def check_order(view: GraphView, order: Sequence[int]) -> None:
     """Raise UsageError unless `order` lists every node once, producers before their readers."""
-    place = _places(view, order)
+    place = places_in(view, order)
     for node, before in enumerate(view.predecessors):
         for p in before:
             if place[p] > place[node]:
@@ -171,7 +180,7 @@ def check_order(view: GraphView, order: Sequence[int]) -> None:
                 )
 
 
-def _places(view: GraphView, order: Sequence[int] | None) -> Sequence[int]:
+def places_in(view: GraphView, order: Sequence[int] | None) -> Sequence[int]:
     """Position of every node in `order`."""
     count = len(view.nodes)
     if order is None:
