@@ -305,3 +305,100 @@ def test_generated_text_has_room_for_the_longest() -> None:
     shapes = infer(contrib([one], [IDS32], **constants))
     assert texts(shapes, "y") == ["a", "2", "20"]
     assert texts(shapes, "sc") == ["a", "2"]
+
+
+# -- attention ---------------------------------------------------------------------------------------
+A, K = value("x", FLOAT, ["n", "s", 16]), value("k", FLOAT, ["n", "t", 16])
+ONE_BATCH = [
+    value("x", FLOAT, [1, "s", 32]),
+    value("k", FLOAT, [1, "s", 16]),
+    value("v", FLOAT, [1, "s", 16]),
+]
+PAST = [value("pk", FLOAT, [1, 1, "p", 16]), value("pv", FLOAT, [1, 1, "p", 16])]
+LENGTHS = {"sl": np.array([6], np.int32), "tl": np.int32(7)}
+GROUPED = {"num_heads": 2, "kv_num_heads": 1}
+
+ATTENTION: dict[str, Spec] = {
+    "of two sequences": (
+        ms("MultiHeadAttention", "x k v", "y pk pv", num_heads=2), [A, K, value("v", FLOAT, ["n", "t", 8])],
+        {},
+    ),
+    "with keys of another layer": (
+        ms("MultiHeadAttention", "x k v", "y", num_heads=2),
+        [A, value("k", FLOAT, ["n", 2, "t", 8]), value("v", FLOAT, ["n", 2, "t", 8])], {},
+    ),
+    "merged weights": (
+        ms("Attention", "x w b", "y p", num_heads=2), [A], {"w": weights(16, 48), "b": weights(48)},
+    ),
+    "narrow values": (
+        ms("Attention", "x w b", "y", num_heads=2, qkv_hidden_sizes=[16, 16, 8]), [A],
+        {"w": weights(16, 40), "b": weights(40)},
+    ),
+    "narrow everything": (
+        ms("Attention", "x w b", "y p", num_heads=2, qkv_hidden_sizes=[12, 12, 12]), [A],
+        {"w": weights(16, 36), "b": weights(36)},
+    ),
+    "masked decoder": (
+        ms("DecoderMaskedMultiHeadAttention", "x k v", "y", num_heads=2),
+        [value("x", FLOAT, ["n", 1, 16]), value("k", FLOAT, ["n", 2, "t", 8]),
+         value("v", FLOAT, ["n", 2, "t", 8])], {},
+    ),
+    "grouped, packed": (
+        ms("GroupQueryAttention", "x - - pk pv sl tl", "y ok ov", **GROUPED),
+        [value("x", FLOAT, [1, "s", 64]), *PAST], LENGTHS,
+    ),
+    "grouped, no cache": (
+        ms("GroupQueryAttention", "x k v - - sl tl", "y ok ov", **GROUPED), ONE_BATCH,
+        {"sl": np.array([2], np.int32), "tl": np.array([3], np.int32)},
+    ),
+    "grouped, cache with room": (
+        ms("GroupQueryAttention", "x k v pk pv sl tl", "y ok ov", **GROUPED),
+        [*ONE_BATCH, value("pk", FLOAT, [1, 1, 9, 16]), value("pv", FLOAT, [1, 1, 9, 16])], LENGTHS,
+    ),
+    "grouped, with scores": (
+        ms("GroupQueryAttention", "x k v pk pv sl tl", "y ok ov qk", qk_output=1, **GROUPED),
+        [*ONE_BATCH, *PAST], LENGTHS,
+    ),
+    "embeddings": (
+        ms("EmbedLayerNormalization", "i s w p t g g mask", "y m e"),
+        [value("i", INT32, ["n", "s"]), value("s", INT32, ["n", "s"]), value("mask", INT32, ["n", "s"])],
+        {"w": weights(9, 8), "p": weights(9, 8), "t": weights(2, 8), "g": weights(8)},
+    ),
+    "skip of one row": (
+        ms("SkipLayerNormalization", "x k g g", "y - - sum"), [A, value("k", FLOAT, ["s", 16])],
+        {"g": weights(16)},
+    ),
+    "quantised experts": (
+        ms("QMoE", "m r w1 s1 - w2 s2 -", "y", k=1, activation_type="gelu", expert_weight_bits=8),
+        [value("m", FLOAT, ["n", 32]), value("r", FLOAT, ["n", 3])],
+        {"w1": np.ones((3, 64, 32), np.uint8), "s1": weights(3, 64), "w2": np.ones((3, 32, 64), np.uint8),
+         "s2": weights(3, 32)},
+    ),
+    "products of 8 bits": (
+        ms("MatMulNBits", "x p b", "y", K=32, N=6, bits=8, block_size=32),
+        [value("x", FLOAT, ["n", "s", 32])], {"p": np.ones((6, 1, 32), np.uint8), "b": weights(6)},
+    ),
+    "quantised LSTM": (
+        ms("DynamicQuantizeLSTM", "q w r b - - - - ws wz rs rz", "y yh yc", hidden_size=5),
+        [value("q", FLOAT, ["s", "n", 4])],
+        {"w": np.ones((1, 4, 20), np.int8), "r": np.ones((1, 5, 20), np.int8), "b": weights(1, 40),
+         "ws": np.ones(1, np.float32), "wz": np.zeros(1, np.int8), "rs": np.ones(1, np.float32),
+         "rz": np.zeros(1, np.int8)},
+    ),
+    "turned batches": (
+        ms("FusedMatMul", "u z", "y", transBatchA=1, transA=1),
+        [value("u", FLOAT, ["s", "n", 4]), value("z", FLOAT, ["n", "s", 3])], {},
+    ),
+    "pads in the data": (
+        ms("ConvTransposeWithDynamicPads", "u w p", "y", strides=[2, 2]),
+        [value("u", FLOAT, ["n", 4, "s", "t"])],
+        {"w": weights(4, 3, 3, 3), "p": np.array([0, 1, 1, 0])},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_and_what_stands_around_it(name: str) -> None:
+    one, inputs, constants = ATTENTION[name]
+    shapes = check(one, inputs, *({"n": 2, "s": 3, "t": 7, "p": p} for p in (4, 9)), **constants)
+    assert not shapes.unknowns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -110,3 +111,126 @@ def test_blocks_of_an_unknown_size_are_bounded(tmp_path: Path) -> None:
     real, _ = run_all_outputs(loaded, feeds(loaded.proto, at))
     assert not list(compare_shapes(shapes, real, at))
     assert 20 <= real["a"][1] <= 32
+
+
+class Quantised:
+    """Nodes with QuantizeLinear and DequantizeLinear around every tensor, as quantisers write them."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, np.ndarray] = {"s": np.float32(0.05), "z": np.uint8(128), "zw": np.int8(0)}
+
+    def around(self, tensor: str) -> str:
+        self.nodes += [
+            node("QuantizeLinear", f"{tensor} s z", f"{tensor}_q"),
+            node("DequantizeLinear", f"{tensor}_q s z", f"{tensor}_d"),
+        ]
+        return f"{tensor}_d"
+
+    def weight(self, name: str, *dims: int) -> str:
+        self.constants[name] = RNG.integers(-9, 9, dims).astype(np.int8)
+        self.nodes.append(node("DequantizeLinear", f"{name} s zw", f"{name}_d"))
+        return f"{name}_d"
+
+    def op(self, kind: str, inputs: str, output: str, **attributes: Any) -> str:
+        self.nodes.append(node(kind, inputs, output, **attributes))
+        return self.around(output)
+
+
+@pytest.mark.parametrize("level", ["extended", "all"])
+def test_quantised_images(level: str, tmp_path: Path) -> None:
+    q = Quantised()
+    x = q.around("x")
+    a = q.op("Conv", f"{x} {q.weight('w0', 16, 3, 3, 3)}", "a", pads=[1, 1, 1, 1], strides=[2, 2])
+    b = q.op("Relu", a, "b")
+    c = q.op("MaxPool", b, "c", kernel_shape=[2, 2])
+    d = q.op("Conv", f"{c} {q.weight('w1', 16, 16, 1, 1)}", "d")
+    e = q.op("Add", f"{d} {c}", "e")
+    f = q.op("Sigmoid", e, "f")
+    g = q.op("Mul", f"{e} {f}", "g")
+    h = q.op("Concat", f"{g} {c}", "h", axis=1)
+    i = q.op("AveragePool", h, "i", kernel_shape=[2, 2])
+    k = q.op("LeakyRelu", i, "k")
+    m = q.op("GlobalAveragePool", k, "m")
+    n = q.op("Flatten", m, "n")
+    o = q.op("Gemm", f"{n} {q.weight('w2', 5, 32)}", "o", transB=1)
+    q.nodes.append(node("Softmax", o, "y", axis=-1))
+    proto = model(graph(q.nodes, [IMAGE], "y", **q.constants))
+    shapes = checked(proto, level, tmp_path, SIZES)
+    assert {op.split(".")[-1] for op in ops(shapes)} >= {
+        "QLinearConv",
+        "QLinearAdd",
+        "QLinearConcat",
+        "QGemm",
+    }
+    assert not shapes.unknowns
+
+
+@pytest.mark.parametrize("level", ["extended", "all"])
+def test_dynamically_quantised_products(level: str, tmp_path: Path) -> None:
+    nodes = [
+        node("DynamicQuantizeLinear", "x", "q s z"),
+        node("MatMulInteger", "q w z zw", "i"),
+        node("Cast", "i", "f", to=FLOAT),
+        node("Mul", "s ws", "t"),
+        node("Mul", "f t", "m"),
+        node("Add", "m b", "a"),
+        node("LayerNormalization", "a g g", "n", axis=-1),
+        node("Add", "n x", "r"),
+        node("LayerNormalization", "r g g", "o", axis=-1),
+        node("Erf", "o", "e"),
+        node("MatMul", "e v", "y"),
+    ]
+    constants = {
+        "w": np.ones((16, 16), np.int8), "zw": np.int8(0), "ws": np.float32(0.1), "b": weights(16),
+        "g": weights(16), "v": weights(16, 4),
+    }  # fmt: skip
+    x = value("x", FLOAT, ["n", "s", 16])
+    proto = model(graph(nodes, [x], "y", **constants))
+    shapes = checked(proto, level, tmp_path, [{"n": 1, "s": 5}, {"n": 4, "s": 2}])
+    names = {op.split(".")[-1] for op in ops(shapes)}
+    assert names & {"MatMulIntegerToFloat", "DynamicQuantizeMatMul"}
+    assert "SkipLayerNormalization" in names or "LayerNormalization" in names
+
+
+@pytest.mark.parametrize("level", ["extended", "all"])
+def test_transformer_layers(level: str, tmp_path: Path) -> None:
+    """The layer that ONNX Runtime fuses into attention, and the gelu behind it."""
+    nodes = [
+        node("LayerNormalization", "x g g", "n0", axis=-1),
+        *(step for part in "qkv" for step in (
+            node("MatMul", f"n0 w{part}", f"m{part}"),
+            node("Add", f"m{part} b{part}", f"a{part}"),
+            node("Reshape", f"a{part} heads", f"r{part}"),
+            node("Transpose", f"r{part}", f"t{part}", perm=[0, 2, 3, 1] if part == "k" else [0, 2, 1, 3]),
+        )),
+        node("MatMul", "tq tk", "s0"),
+        node("Div", "s0 root", "s1"),
+        node("Softmax", "s1", "s2", axis=-1),
+        node("MatMul", "s2 tv", "c0"),
+        node("Transpose", "c0", "c1", perm=[0, 2, 1, 3]),
+        node("Reshape", "c1 merged", "c2"),
+        node("MatMul", "c2 wo", "o0"),
+        node("Add", "o0 bo", "o1"),
+        node("Add", "o1 x", "o2"),
+        node("LayerNormalization", "o2 g g", "n1", axis=-1),
+        node("MatMul", "n1 wi", "i0"),
+        node("Add", "i0 bi", "i1"),
+        node("Div", "i1 two", "e0"),
+        node("Erf", "e0", "e1"),
+        node("Add", "e1 one", "e2"),
+        node("Mul", "i1 e2", "e3"),
+        node("Mul", "e3 half", "e4"),
+        node("MatMul", "e4 wj", "y"),
+    ]  # fmt: skip
+    constants: dict[str, np.ndarray] = {f"w{part}": weights(16, 16) for part in "qkvo"}
+    constants |= {f"b{part}": weights(16) for part in "qkvo"}
+    constants |= {
+        "heads": np.array([0, 0, 2, 8]), "merged": np.array([0, 0, 16]), "root": np.float32(2.83),
+        "wi": weights(16, 32), "bi": weights(32), "wj": weights(32, 16), "two": np.float32(2**0.5),
+        "one": np.float32(1), "half": np.float32(0.5), "g": weights(16),
+    }  # fmt: skip
+    proto = model(graph(nodes, [value("x", FLOAT, ["n", "s", 16])], "y", **constants))
+    shapes = checked(proto, level, tmp_path, [{"n": 1, "s": 5}, {"n": 3, "s": 8}])
+    assert [op for op in ops(shapes) if op.startswith("com.microsoft.")]
+    assert not shapes.unknowns

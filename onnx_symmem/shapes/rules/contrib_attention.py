@@ -113,16 +113,19 @@ def _group_query(ctx: NodeContext) -> None:
         return
     total = ctx.exprs(6)
     length: DimLike
+    scored: DimLike
     if total and total[0] is not None:
+        scored = total[0]
         length = total[0] if past is None else ctx.simplify(maximum(past[2], total[0]))
     else:
-        length = Unknown(
-            "the total length of the cache is in the data", None, 0, ("total", ctx.node.inputs[6])
-        )
+        reason = "the total length of the cache is in the data"
+        length = scored = Unknown(reason, None, 0, ("total", ctx.node.inputs[6]))
+        if past is not None:  # which may have room for more than is in use
+            length = Unknown(reason, None, 0, ("total", ctx.node.inputs[6], past[2]))
     present = (query[0], groups, length, size)
     ctx.set(1, present, ctx.elem(3) or ctx.elem(0))
     ctx.set(2, present, ctx.elem(3) or ctx.elem(0))
-    ctx.set(3, (query[0], heads, query[1], length))
+    ctx.set(3, (query[0], heads, query[1], scored))
 
 
 @rule("QOrderedAttention", domain=MICROSOFT)
