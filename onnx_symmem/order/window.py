@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnx_symmem.order.buffers import BufferGraph
+from onnx_symmem.order.buffers import BIT_SET_NODES, BufferGraph
 from onnx_symmem.order.cut import CutFinder
 from onnx_symmem.order.descent import split_by_cuts
+from onnx_symmem.order.downsets import DownSetProgram
 from onnx_symmem.order.moments import Moments, live_bytes
+from onnx_symmem.order.problem import completed, window
 from onnx_symmem.order.program import Segment, best_sequence
 from onnx_symmem.order.sinking import run_early, run_late
 
@@ -26,6 +28,13 @@ _EQUAL = 1e-9
 _ABOVE = 1e6  # added to a ratio that is above the ceiling
 _VALLEYS = (0.8, 0.5)  # a wide window ends where less than this part of the peak is live
 _WIDE = 6  # times the usual width, at most
+_PARTS = (
+    0.3,
+    0.15,
+    0.05,
+    0.0,
+)  # the same for whole parts of an order, which are searched exactly if possible
+_SMALL = 2.0**-10  # of the peak: buffers below count as nothing in them
 
 Move = tuple[str, int, int]
 
@@ -33,13 +42,18 @@ Move = tuple[str, int, int]
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
     """`windows` moves at most, windows of `width` nodes, `states` kept per step of one window's program;
-    `work` bounds the states that all programs look at together, `splits` the nodes of all parts cut."""
+    `work` bounds the states that all programs look at together, `splits` the nodes of all parts cut. Parts
+    between valleys have up to `part` nodes that touch large buffers; `sets` are kept per number of nodes, and
+    `pairs` bounds what they look at together."""
 
     windows: int = 400
     width: int = 32
     states: int = 1000
     work: int = 3_000_000
     splits: int = 600_000
+    part: int = 700
+    sets: int = 2_000
+    pairs: int = 4_000_000
 
 
 class _Search:
@@ -57,7 +71,7 @@ class _Search:
         self.ceiling = ceiling * (1 + _EQUAL)
         self.moments = Moments(graph, scaled)
         self.finder = CutFinder(graph)
-        self.work = self.splits = 0
+        self.work = self.splits = self.pairs = 0
         self.take(tuple(order))
 
     def take(self, order: tuple[int, ...]) -> None:
@@ -91,6 +105,7 @@ class _Search:
             yield shape, ("late", 0, 0)
             yield shape, ("early", 0, 0)
             yield from ((shape, move) for move in self._windows(shape))
+            yield from ((shape, move) for move in self._parts(shape))
 
     def _windows(self, shape: int) -> Iterator[Move]:
         """Windows around the first and the last worst step, then wider ones between valleys."""
@@ -110,6 +125,21 @@ class _Search:
                 if (start, end) not in seen:
                     seen.add((start, end))
                     yield "window", start, end
+
+    def _parts(self, shape: int) -> Iterator[Move]:
+        """Parts around the worst step between valleys that get deeper."""
+        live, steps = self.live[:, shape], len(self.order)
+        if steps > BIT_SET_NODES:
+            return
+        at = int(live.argmax())
+        seen: set[tuple[int, int]] = set()
+        for part in _PARTS:
+            low = np.flatnonzero(live < part * live[at])
+            start = max((int(s) + 1 for s in low[low < at]), default=0)
+            end = min((int(s) for s in low[low > at]), default=steps)
+            if (start, end) not in seen:
+                seen.add((start, end))
+                yield "part", start, end
 
     def moved(self, shape: int, move: Move) -> tuple[int, ...] | None:
         """The order that a move leads to."""
@@ -137,6 +167,8 @@ class _Search:
             caps = np.full(len(peaks), np.inf)
         caps = np.minimum(caps, np.maximum(self.ceiling, peaks * (1 + _EQUAL)))
         caps[shape] = goal * (1 - _EQUAL)
+        if kind == "part":
+            return self._reordered(first, second, caps)
         if self.work > self.limits.work:
             return None
         nodes = self.order[first:second]
@@ -147,6 +179,21 @@ class _Search:
         if found.nodes is None or found.nodes == nodes:
             return None
         return (*self.order[:first], *found.nodes, *self.order[second:])
+
+    def _reordered(self, start: int, end: int, caps: np.ndarray) -> tuple[int, ...] | None:
+        """The order with a part of it below the caps, but for small buffers."""
+        left = self.limits.pairs - self.pairs
+        if left <= 0:
+            return None
+        problem = window(self.moments, self.order, self.live, start, end, _SMALL)
+        if len(problem.nodes) > self.limits.part:
+            return None
+        found = DownSetProgram(problem).below_caps(caps, self.limits.sets, left)
+        self.pairs += found.work + 4 * len(problem.nodes) ** 2
+        if found.order is None:
+            return None
+        part = completed(self.graph, self.order[start:end], [problem.nodes[k] for k in found.order])
+        return (*self.order[:start], *part, *self.order[end:])
 
     def _segment(self, start: int, end: int) -> Segment:
         nodes = self.order[start:end]

@@ -1,0 +1,171 @@
+"""Some nodes of a graph whose order is to be found: as part of an order, or apart from all orders, for bounds.
+
+A *window* stands between fixed nodes of a known order: what is live before it and who reads after it is known.
+A *restriction* forgets all nodes but some: those keep their indirect dependences, and a buffer lives as long as
+the kept nodes alone force it to. Any order of the graph leaves an order of the kept nodes that holds no more at
+any of them, so no order's peak is below the least peak of a restriction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx_symmem.order.buffers import BufferGraph
+from onnx_symmem.order.moments import Moments
+
+__all__ = ["OrderProblem", "completed", "restriction", "window"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OrderProblem:
+    """Nodes by place in `nodes`, with dependences among themselves and buffers that die among them.
+
+    `reads` and `readers` are buffers per node and nodes per buffer, `sizes` bytes (buffers, shapes). Per node
+    and shape: `needs` is held above what is live while it runs, `makes` what it adds to what is live before
+    any buffer dies. `live` is there at the start.
+    """
+
+    nodes: tuple[int, ...]
+    before: tuple[tuple[int, ...], ...]
+    after: tuple[tuple[int, ...], ...]
+    reads: tuple[tuple[int, ...], ...]
+    readers: tuple[tuple[int, ...], ...]
+    sizes: np.ndarray
+    needs: np.ndarray
+    makes: np.ndarray
+    live: np.ndarray
+
+
+def window(
+    moments: Moments, order: Sequence[int], live: np.ndarray, start: int, end: int, small: float = 0.0
+) -> OrderProblem:
+    """The steps from `start` to before `end` of an order, of which `live` are the bytes of every step.
+
+    Buffers of less than the part `small` of the peak at all shapes count as nothing, and nodes that neither
+    make nor read others are left out.
+    """
+    graph = moments.graph
+    least = small * live.max(axis=0, initial=0.0)
+    counted = (moments.sizes > least).any(axis=1) if small else np.ones(len(moments.sizes), dtype=bool)
+    sizes = np.where(counted[:, None], moments.sizes, 0.0)
+    nodes = tuple(order[start:end])
+    if small:
+        nodes = (
+            tuple(n for n in nodes if any(counted[b] for b in (*graph.makes[n], *graph.reads[n]))) or nodes
+        )
+    place = {node: k for k, node in enumerate(nodes)}
+    within = set(order[:end])
+    buffers: dict[int, int] = {}
+    for node in nodes:
+        for buffer in graph.reads[node]:
+            if (
+                not graph.pinned[buffer]
+                and counted[buffer]
+                and all(r in within for r in graph.readers[buffer])
+            ):
+                buffers.setdefault(buffer, len(buffers))
+    makes = np.array([sizes[list(graph.makes[n])].sum(axis=0) for n in nodes])
+    if len(nodes) == end - start:
+        before = tuple(tuple(place[p] for p in graph.predecessors[n] if p in place) for n in nodes)
+    else:
+        inside = sum(1 << node for node in nodes)
+        below = (graph.ancestors[node] & inside & ~(1 << node) for node in nodes)
+        before = tuple(tuple(place[p] for p in _last(graph, bits)) for bits in below)
+    return OrderProblem(
+        nodes,
+        before,
+        _reversed(before),
+        tuple(tuple(buffers[b] for b in graph.reads[n] if b in buffers) for n in nodes),
+        tuple(tuple(place[r] for r in graph.readers[b] if r in place) for b in buffers),
+        sizes[list(buffers)].reshape(len(buffers), sizes.shape[1]),
+        makes,
+        makes,
+        live[start] - moments.alloc[order[start]],
+    )
+
+
+def completed(graph: BufferGraph, nodes: Sequence[int], part: Sequence[int]) -> tuple[int, ...]:
+    """All `nodes`, a sorted part of an order: those of `part` in its order, each other one just before it is
+    needed."""
+    left = set(nodes)
+    found: list[int] = []
+    for wanted in (*part, *nodes):
+        stack = [wanted]
+        while stack:
+            node = stack[-1]
+            missing = [p for p in graph.predecessors[node] if p in left and p != node] if node in left else []
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            if node in left:
+                left.remove(node)
+                found.append(node)
+    return tuple(found)
+
+
+def restriction(graph: BufferGraph, sizes: np.ndarray, kept: Iterable[int]) -> OrderProblem:
+    """The kept nodes apart from all others; `sizes` are bytes (buffers, shapes).
+
+    A reader that is not kept is stood for by the kept nodes that must run before it. Results that may overwrite
+    an operand in some orders take nothing of their own while their node runs.
+    """
+    nodes = tuple(sorted(kept, key=lambda n: (graph.ancestors[n].bit_count(), n)))
+    place = {node: k for k, node in enumerate(nodes)}
+    inside = sum(1 << node for node in nodes)
+    below = [graph.ancestors[node] & inside & ~(1 << node) for node in nodes]
+    before = tuple(tuple(place[p] for p in _last(graph, bits)) for bits in below)
+    makes = np.zeros((len(nodes), sizes.shape[1]))
+    needs = np.zeros((len(nodes), sizes.shape[1]))
+    reads: list[list[int]] = [[] for _ in nodes]
+    readers: list[tuple[int, ...]] = []
+    rows: list[int] = []
+    known: dict[int, tuple[int, ...]] = {}
+    for k, node in enumerate(nodes):
+        for buffer in graph.makes[node]:
+            if not sizes[buffer].any():
+                continue
+            makes[k] += sizes[buffer]
+            if graph.pinned[buffer]:
+                continue
+            users: set[int] = set()
+            for reader in graph.readers[buffer]:
+                if reader not in known:
+                    bits = graph.ancestors[reader] & inside
+                    known[reader] = (reader,) if reader in place else tuple(_last(graph, bits))
+                users.update(place[u] for u in known[reader])
+            for user in sorted(users):
+                reads[user].append(len(readers))
+            readers.append(tuple(sorted(users)))
+            rows.append(buffer)
+    needs += makes
+    for node, made, _ in graph.optional_share:
+        if node in place:
+            needs[place[node]] -= sizes[made]
+    return OrderProblem(
+        nodes, before, _reversed(before), tuple(map(tuple, reads)), tuple(readers),
+        sizes[rows].reshape(len(rows), sizes.shape[1]), needs, makes, np.zeros(sizes.shape[1]),
+    )  # fmt: skip
+
+
+def _reversed(before: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    after: list[list[int]] = [[] for _ in before]
+    for k, producers in enumerate(before):
+        for p in producers:
+            after[p].append(k)
+    return tuple(map(tuple, after))
+
+
+def _last(graph: BufferGraph, bits: int) -> list[int]:
+    """Of a set of nodes those that no other one of it depends on."""
+    found: list[int] = []
+    while bits:
+        # In a topological numbering the highest one is last; in others any node may be covered later.
+        node = bits.bit_length() - 1
+        bits &= ~graph.ancestors[node]
+        found = [other for other in found if not graph.ancestors[node] >> other & 1]
+        found.append(node)
+    return found

@@ -1,0 +1,173 @@
+"""Lower bound of every order's peak at single shapes, by exact search: what no minimum cut can tell.
+
+A minimum cut lets every node run at its own best moment; an order has to get from one to the next. Around the
+worst step of the best order known, nodes are kept (`order.problem`) and all their orders are searched
+(`order.downsets`): where none is below a cap, no order of the graph is. Buffers that are small beside the peak
+count as nothing, which bounds no less often and leaves far fewer orders. A bound holds at its shape only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx_symmem.order.buffers import BIT_SET_NODES, BufferGraph
+from onnx_symmem.order.downsets import DownSetProgram
+from onnx_symmem.order.moments import Moments
+from onnx_symmem.order.problem import restriction
+
+__all__ = ["ShapeBound", "ShapeLimits", "shape_bound"]
+
+_SMALL = 2.0**-10  # of the peak: smaller buffers count as nothing
+_VALLEYS = (0.5, 0.3, 0.15, 0.05, 0.0)  # a part of an order ends where less than this of its peak is live
+_CLOSE = 1 + 2.0**-9  # a bound that is so near is not worked on
+_TRIES = 10  # caps per set of nodes
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeLimits:
+    """Sets kept per number of nodes, (set, node) pairs looked at for all shapes together, nodes kept at most."""
+
+    states: int = 60_000
+    work: int = 12_000_000
+    nodes: int = 800
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeBound:
+    """Bytes per shape that no order is below there, and the nodes whose orders were searched for it."""
+
+    bytes: np.ndarray
+    nodes: tuple[tuple[int, ...], ...]
+    work: int
+
+
+def shape_bound(
+    graph: BufferGraph,
+    table: np.ndarray,
+    orders: Sequence[Sequence[int]],
+    floor: np.ndarray,
+    limits: ShapeLimits | None = None,
+    tick: Callable[[int, int], None] | None = None,
+) -> ShapeBound:
+    """Raise `floor`, a bound known in bytes per shape; `table` is bytes (buffers, shapes), `orders` are known.
+
+    Shapes at which all sizes are in proportion are looked at once.
+    """
+    limits = limits or ShapeLimits()
+    bound = np.array(floor, dtype=np.float64)
+    nodes: list[tuple[int, ...]] = [()] * len(bound)
+    if not orders or not 0 < graph.size <= BIT_SET_NODES:
+        return ShapeBound(bound, tuple(nodes), 0)
+    moments = Moments(graph, table)
+    lives = [moments.along(order) for order in orders]
+    peaks = np.array([live.max(axis=0, initial=0.0) for live in lives])
+    alike: dict[bytes, list[int]] = {}
+    for k in np.flatnonzero(peaks.min(axis=0) > bound * _CLOSE).tolist():
+        alike.setdefault((table[:, k] / table[:, k].max(initial=1.0)).tobytes(), []).append(k)
+    spent = 0
+    for done, group in enumerate(alike.values()):
+        if tick is not None:
+            tick(done, len(alike))
+        k = group[0]
+        best = int(peaks[:, k].argmin())
+        share = (limits.work - spent) // (len(alike) - done)
+        found = _Shape(graph, table[:, k], orders[best], lives[best][:, k], limits, share)
+        found.search(float(bound[k]))
+        spent += found.work
+        for other in group:
+            scale = table[:, other].max(initial=1.0) / table[:, k].max(initial=1.0)
+            raised = found.bound if other == k else np.floor(found.bound * scale * (1 - 2.0**-40))
+            if raised > bound[other]:
+                bound[other], nodes[other] = raised, found.nodes
+    return ShapeBound(bound, tuple(nodes), spent)
+
+
+class _Shape:
+    """The search at one shape."""
+
+    def __init__(
+        self,
+        graph: BufferGraph,
+        sizes: np.ndarray,
+        order: Sequence[int],
+        live: np.ndarray,
+        limits: ShapeLimits,
+        share: int,
+    ) -> None:
+        self.graph, self.order, self.live, self.limits, self.share = graph, order, live, limits, share
+        self.peak = float(live.max())
+        self.sizes = np.where(sizes > self.peak * _SMALL, sizes, 0.0)[:, None]
+        self.work = 0
+        self.bound = 0.0
+        self.nodes: tuple[int, ...] = ()
+
+    def search(self, floor: float) -> None:
+        """Keep more and more nodes around the worst step, until the bound is near the peak."""
+        self.bound = floor
+        at = int(self.live.argmax())
+        seen: set[tuple[int, int]] = set()
+        for part in _VALLEYS:
+            low = np.flatnonzero(self.live < part * self.peak)
+            start = max((int(s) + 1 for s in low[low < at]), default=0)
+            end = min((int(s) for s in low[low > at]), default=len(self.order))
+            if (start, end) in seen or self.bound * _CLOSE >= self.peak or self.work >= self.share:
+                continue
+            seen.add((start, end))
+            kept = self._kept(start, end)
+            if len(kept) <= self.limits.nodes:
+                self._raise(DownSetProgram(restriction(self.graph, self.sizes, kept)))
+
+    def _kept(self, start: int, end: int) -> list[int]:
+        """The nodes of some steps that touch buffers, and those that made what they find."""
+        graph, place = self.graph, {node: k for k, node in enumerate(self.order)}
+        kept = {
+            node
+            for node in self.order[start:end]
+            if any(self.sizes[b, 0] for b in (*graph.makes[node], *graph.reads[node]))
+        }
+        for buffer in np.flatnonzero(self.sizes[:, 0]).tolist():
+            made = place[graph.producer[buffer]]
+            if made < start and (
+                graph.pinned[buffer] or any(place[r] >= start for r in graph.readers[buffer])
+            ):
+                kept.add(graph.producer[buffer])
+        return sorted(kept)
+
+    def _raise(self, program: DownSetProgram) -> None:
+        """The highest cap found below which there is no order."""
+        cap, low = self.peak, self.bound
+        truncated = False
+        for _ in range(_TRIES):
+            if cap <= low or self.work >= self.share:
+                return
+            tried = (low + cap) // 2 if truncated else cap
+            found = program.below_caps(np.array([tried]), self.limits.states, self.share - self.work)
+            self.work += found.work
+            if found.order is not None:
+                cap = min(cap, _peak(program, found.order))
+                continue
+            if not found.exact:
+                if truncated and tried <= low * _CLOSE:
+                    return
+                truncated, cap = True, tried
+                continue
+            if tried > self.bound:
+                self.bound, self.nodes = tried, program.problem.nodes
+            low = tried
+
+
+def _peak(program: DownSetProgram, order: Sequence[int]) -> float:
+    problem = program.problem
+    live, most = float(problem.live[0]), 0.0
+    left = [len(r) for r in problem.readers]
+    for node in order:
+        most = max(most, live + float(problem.needs[node, 0]))
+        live += float(problem.makes[node, 0])
+        for buffer in problem.reads[node]:
+            left[buffer] -= 1
+            if not left[buffer]:
+                live -= float(problem.sizes[buffer, 0])
+    return most
