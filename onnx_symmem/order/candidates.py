@@ -26,6 +26,7 @@ from onnx_symmem.order.cut_bound import peak_floor
 from onnx_symmem.order.heuristics import HEURISTICS
 from onnx_symmem.order.limits import SearchLimits, limits_for
 from onnx_symmem.order.moments import Moments
+from onnx_symmem.order.shape_bound import ShapeBound, shape_bound
 from onnx_symmem.order.splice import splice
 from onnx_symmem.order.window import improve_order
 
@@ -150,7 +151,9 @@ class CandidateSearch:
                 self.tick("improving orders", done[0], total)
 
             top = None if ceiling is None else np.asarray(ceiling, dtype=np.float64)
-            better = improve_order(self.graph, self.table, start, floor, window, advance, top)
+            better = improve_order(
+                self.graph, self.table, start, floor, window, advance, top, self.limits.seed
+            )
             name = self.runs[start].name
             self._hoisted(name if name.endswith(_SEARCHED) else name + _SEARCHED, better)
         if self.limits.improved > 1:
@@ -184,7 +187,9 @@ class CandidateSearch:
         window = replace(window, work=window.work // share, splits=window.splits // share)
         for done, (k, start) in enumerate(tasks.values()):
             self.tick("improving orders at one shape", done, len(tasks))
-            better = improve_order(self.graph, self.table[:, [k]], start, floor[[k]], window)
+            better = improve_order(
+                self.graph, self.table[:, [k]], start, floor[[k]], window, seed=self.limits.seed
+            )
             at = ",".join(f"{s}={v}" for s, v in self.shapes[k].items())
             self._hoisted(f"search@{at}", better)
 
@@ -229,6 +234,17 @@ class CandidateSearch:
         end = self.table[np.array(self.graph.pinned, dtype=bool)].sum(axis=0)
         return peak_floor(self.graph, self.table, tuple(self.runs), end, self.limits.floor).bytes
 
+    def bound(self) -> ShapeBound:
+        """Bytes at every shape that no order is below there, by exact search as far as the limits go."""
+        end = self.table[np.array(self.graph.pinned, dtype=bool)].sum(axis=0)
+        floor = self.floor if len(self.floor) == len(self.shapes) else end
+        if not self.limits.bound.work:
+            return ShapeBound(floor, ((),) * len(floor), 0)
+        return shape_bound(
+            self.graph, self.table, tuple(self.runs), floor, self.limits.bound,
+            lambda done, total: self.tick("proving that no order is better", done, total),
+        )  # fmt: skip
+
     def candidates(self) -> tuple[CandidateOrder, ...]:
         """The given orders and the best others, with their exact plans, in the order they were found."""
         peaks = self._peaks()
@@ -237,6 +253,12 @@ class CandidateSearch:
         ranked = _ranked(list(peaks.values()), floor)
         best = {list(peaks)[k] for k in ranked[: self.limits.exact]}
         return tuple(self._candidate(run) for order, run in self.runs.items() if run.given or order in best)
+
+    def specialists(self) -> tuple[CandidateOrder, ...]:
+        """Orders that are the best known at one of the shapes, though not good enough everywhere."""
+        peaks = self._peaks()
+        lowest = dict.fromkeys(_lowest(peaks, k) for k in range(len(self.shapes)))
+        return tuple(self._candidate(self.runs[order]) for order in lowest)
 
     def _candidate(self, run: _Run) -> CandidateOrder:
         exact = self.exact.get(run.order)

@@ -30,13 +30,17 @@ _PER_ROUND = 2  # shapes that are added at a time
 class PlannedOrder:
     """The choice, the candidates it was made of, and the steering shapes: the given ones come first.
 
-    `choice.tried` has peaks at the given shapes, the candidates at all.
+    `choice.tried` has peaks at the given shapes, the candidates at all. `specialists` are the best orders at
+    each of the shapes, where they were asked for. `floor` are bytes that no order is below at each given
+    shape: they hold there, while `lower_bound` holds at all.
     """
 
     choice: OrderChoice
     candidates: tuple[CandidateOrder, ...]
     shapes: tuple[Mapping[str, int], ...]
     notices: tuple[str, ...] = ()
+    specialists: tuple[CandidateOrder, ...] = ()
+    floor: tuple[int, ...] = ()
 
 
 def plan_order(
@@ -48,6 +52,7 @@ def plan_order(
     given: Mapping[str, Sequence[int]],
     limits: SearchLimits | None = None,
     tick: Tick | None = None,
+    specialists: bool = False,
 ) -> PlannedOrder:
     """The order of least peak that is proved never worse than `before`, the plan that would have run.
 
@@ -71,7 +76,9 @@ def plan_order(
         search.steer(new, [base.at(shape) for shape in (*search.shapes, *new)])
     notices = () if search.notice is None else (search.notice,)
     tried = tuple(replace(t, peaks=t.peaks[: len(shapes)]) for t in choice.tried)
-    return PlannedOrder(replace(choice, tried=tried), candidates, search.shapes, notices)
+    floor = tuple(int(b) for b in search.bound().bytes[: len(shapes)])
+    special = search.specialists() if specialists else ()
+    return PlannedOrder(replace(choice, tried=tried), candidates, search.shapes, notices, special, floor)
 
 
 def _whole(

@@ -6,8 +6,8 @@ inputs from outside. Outputs of constant dims are disguised, so that they are no
 branch starts (see `hiding`). Every value keeps its canonical dims, inside branches too, which is what lets
 operators work in place.
 
-The first version is one If deep, the others deeper. ONNX Runtime packs no weights for kernels two Ifs deep, so
-from the third version on some kernels are slower, and round otherwise than the packed ones.
+The first two of two versions are one If deep, others deeper. ONNX Runtime packs no weights for kernels two Ifs
+deep, so there some kernels are slower, and round otherwise than with packed weights.
 
 A few bytes are there while a branch runs that its schedule alone would not need: one per condition, vectors
 of zeros, and outputs too small to be disguised. The peaks that the guard compares include them.

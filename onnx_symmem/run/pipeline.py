@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import onnx
 
-from onnx_symmem.errors import DomainError
+from onnx_symmem.errors import DomainError, UnsupportedModel
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.graph.load import LoadedModel, check_external_data, external_entry, graphs_of, load_model
@@ -32,15 +32,19 @@ from onnx_symmem.memory.sizes import from_written, value_sizes
 from onnx_symmem.order.bound import lower_bound
 from onnx_symmem.order.candidates import SearchLimits
 from onnx_symmem.order.check import check_choice
+from onnx_symmem.order.dispatch import Dispatch, check_dispatch, choose_versions
 from onnx_symmem.order.planner import plan_order
 from onnx_symmem.order.selection import OrderChoice
 from onnx_symmem.order.steering import steering_shapes
+from onnx_symmem.remat.expansion import expand
+from onnx_symmem.remat.schedule import schedule_of
 from onnx_symmem.rewrite.reorder import reorder_nodes
 from onnx_symmem.rewrite.value_info import write_dims
+from onnx_symmem.rewrite.versions import Version, emit_versions, versions_of
 from onnx_symmem.run.baseline import baseline_plan, file_order, usable_baseline
 from onnx_symmem.run.inputs import Fill, check_names, resolve_shape
 from onnx_symmem.run.session import cuda_problem
-from onnx_symmem.run.trials import runnable_shapes
+from onnx_symmem.run.trials import first_running, runnable_shapes
 from onnx_symmem.run.verify import Verification, verify
 from onnx_symmem.shapes.declared import DeclaredDims
 from onnx_symmem.shapes.engine import infer_shapes
@@ -54,6 +58,7 @@ DomainSpec = Domain | Mapping[str, "SymbolRange | int | tuple[int, int | None]"]
 Tick = Callable[[str, int, int], None]
 
 _VERIFIED = 2  # shapes at which the result is compared with the original
+_DRAWN, _TRIED, _MOST_BYTES = 256, 4, 1 << 31  # shapes drawn, and tried, to find one that a version runs at
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,7 @@ class OptimizeOptions:
     inputs: Mapping[str, Fill] = field(default_factory=dict)
     search: SearchLimits = field(default_factory=SearchLimits)
     seed: int = 0
+    dispatch: bool = True
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,8 @@ class OptimizedModel:
     `shapes` and both profiles are those of the planned graph. `before` is the profile of the plan that
     would have run. `files` are what was written, empty without a target; `proto` then holds its weights
     (at level none without verification it is left as it came), else it refers to its data file. `seconds`
-    are per stage.
+    are per stage. `dispatch` are the orders among which the shapes decide, the first being the chosen one;
+    None where that alone was written.
     """
 
     source: LoadedModel
@@ -94,6 +101,17 @@ class OptimizedModel:
     files: tuple[Path, ...]
     proto: onnx.ModelProto
     seconds: Mapping[str, float]
+    dispatch: Dispatch | None = None
+
+    @property
+    def after(self) -> Peak:
+        """Peak of the model that is written."""
+        return self.choice.after if self.dispatch is None else self.dispatch.peak
+
+    @property
+    def never_worse(self) -> str:
+        """Proved, kept, or dispatched; see `docs/json.md`."""
+        return self.choice.never_worse if self.dispatch is None else "dispatched"
 
     @property
     def moved_nodes(self) -> int:
@@ -189,8 +207,9 @@ def optimize_model(
             }
             given = {"onnxruntime": before.plan.order, "file": file_order(model, base, view)}
             planned = plan_order(
-                prepared, sizes, shapes.domain, samples, before, given, options.search, clock.tick
-            )
+                prepared, sizes, shapes.domain, samples, before, given, options.search, clock.tick,
+                specialists=options.dispatch,
+            )  # fmt: skip
             choice, notices = planned.choice, (*notices, *planned.notices)
             notices += _hoisted(choice, before)
         with clock.stage("prove", "proving"):
@@ -200,8 +219,22 @@ def optimize_model(
             optimal = plan_le(choice.after.members, bound.members, shapes.domain).proved
         with clock.stage("check", "checking the plan"):
             check_choice(choice, sizes, shapes.domain, samples)
+        proto, dispatch = None, None
+        if options.dispatch and _is_version(choice, before):
+            with clock.stage("dispatch", "comparing orders shape by shape"):
+                dispatch = choose_versions(
+                    choice.chosen, (*planned.candidates, *planned.specialists), shapes.domain,
+                    shapes.input_symbols, planned.shapes,
+                )  # fmt: skip
+                if dispatch is not None:
+                    proto, dispatch, more = _versions(base, shapes, dispatch)
+                    notices += more
+                if dispatch is not None:
+                    check_dispatch(dispatch, samples)
+                    optimal = False
         with clock.stage("write", "writing"):
-            proto = reorder_nodes(write_dims(base.proto, shapes), choice.chosen.file, choice.chosen.rule)
+            if proto is None:
+                proto = reorder_nodes(write_dims(base.proto, shapes), choice.chosen.file, choice.chosen.rule)
             staged = None
             if out is not None or options.verify or not as_it_is:
                 target = out or Path(stack.enter_context(tempfile.TemporaryDirectory()), "planned.onnx")
@@ -216,12 +249,37 @@ def optimize_model(
         verified: tuple[Verification, ...] = ()
         if options.verify and staged is not None:
             with clock.stage("verify", "verifying outputs"):
-                verified = _verify(model, base, staged.path, shapes, choice, level, options)
+                verified = _verify(model, base, staged.path, shapes, choice, dispatch, level, options)
         files = staged.commit() if staged is not None and out is not None else ()
     return OptimizedModel(
         model, options.provider, level, notices, shapes, samples, before, choice, bound, optimal,
         "default" if level == "none" else f"default at {level}", verified, files, proto, clock.seconds,
+        dispatch,
     )  # fmt: skip
+
+
+def _is_version(choice: OrderChoice, before: MemoryProfile) -> bool:
+    """Whether the chosen order may be the first of several: proved never worse, or what would have run."""
+    return choice.never_worse == "proved" or choice.chosen.order == before.plan.order
+
+
+def _versions(
+    base: LoadedModel, shapes: ModelShapes, dispatch: Dispatch
+) -> tuple[onnx.ModelProto | None, Dispatch | None, tuple[str, ...]]:
+    """The model of several orders with what its guard takes, or why there is none."""
+    view, opsets = shapes.graph.view, shapes.view.opsets
+    versions = [
+        Version(
+            expand(view, schedule_of(v.candidate.order), opsets), v.peak.members, {"order": v.candidate.name}
+        )
+        for v in dispatch.versions
+    ]
+    try:
+        proto = emit_versions(base.proto, shapes, versions, "least", rule=dispatch.rule)
+    except UnsupportedModel as error:
+        return None, None, (f"one order is written, though no order is good at all shapes: {error}",)
+    about = versions_of(proto) or {}
+    return proto, replace(dispatch, overhead=about.get("overhead_bytes", 0)), ()
 
 
 def _hoisted(choice: OrderChoice, before: MemoryProfile) -> tuple[str, ...]:
@@ -267,13 +325,44 @@ def _verify(
     result: Path,
     shapes: ModelShapes,
     choice: OrderChoice,
+    dispatch: Dispatch | None,
     level: str,
     options: OptimizeOptions,
 ) -> tuple[Verification, ...]:
     at = options.verify_at or runnable_shapes(
         base, shapes, choice.after.at, _VERIFIED, options.provider, options.inputs, options.seed, model.label
     )
-    return verify(
-        model, result, shapes, at, level=level, provider=options.provider, overrides=options.inputs,
-        seed=options.seed,
-    )  # fmt: skip
+
+    def compared(at: Sequence[Mapping[str, int]], packing: bool) -> tuple[Verification, ...]:
+        return verify(
+            model, result, shapes, at, level=level, provider=options.provider, overrides=options.inputs,
+            seed=options.seed, packing=packing,
+        )  # fmt: skip
+
+    if dispatch is None:
+        return compared(at, packing=True)
+    by_version: dict[int, list[Mapping[str, int]]] = {k: [] for k in range(len(dispatch.versions))}
+    for shape in at:
+        full = shapes.domain.completed(resolve_shape(shapes, shape))
+        by_version[dispatch.version_at(full)].append(shape)
+    for version, found in by_version.items():
+        if not found and not options.verify_at:
+            wanted = _small_shapes_of(version, dispatch, shapes)
+            running = first_running(
+                base, shapes, wanted, options.provider, options.inputs, options.seed, model.label
+            )
+            found += [] if running is None else [running]
+    deep = len(dispatch.versions) > 2
+    packed = [shape for k, found in by_version.items() if not (deep and k) for shape in found]
+    unpacked = [shape for k, found in by_version.items() if deep and k for shape in found]
+    outcomes = compared(packed, packing=True) if packed else ()
+    return (*outcomes, *(compared(unpacked, packing=False) if unpacked else ()))
+
+
+def _small_shapes_of(version: int, dispatch: Dispatch, shapes: ModelShapes) -> list[Mapping[str, int]]:
+    """A few shapes at which a version runs, those that take least first."""
+    drawn = shapes.domain.samples(_DRAWN, symbols=shapes.input_symbols)
+    full: list[Mapping[str, int]] = [shapes.domain.completed(shape) for shape in drawn]
+    here = [shape for shape in full if dispatch.version_at(shape) == version]
+    here = [shape for shape in here if dispatch.peak.at(shape) <= _MOST_BYTES]
+    return sorted(here, key=dispatch.peak.at)[:_TRIED]

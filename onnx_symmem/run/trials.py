@@ -12,7 +12,7 @@ from onnx_symmem.run.inputs import Fill, generate_inputs
 from onnx_symmem.run.session import create_session, feeds_of, kept, run_session
 from onnx_symmem.shapes.table import ModelShapes
 
-__all__ = ["runnable_shapes"]
+__all__ = ["first_running", "runnable_shapes"]
 
 _SIZES = (2, 5, 17, 32, 64, 128, 224)  # tried for every dim, until enough shapes run
 _SMALL = 4  # so many of them are small
@@ -54,6 +54,27 @@ def runnable_shapes(
             "with --verify-at, or what its inputs need with --input"
         )
     return tuple(found)
+
+
+def first_running(
+    base: LoadedModel,
+    shapes: ModelShapes,
+    wanted: Sequence[Mapping[str, int]],
+    provider: str = "cpu",
+    inputs: Mapping[str, Fill] | None = None,
+    seed: int = 0,
+    label: str = "model",
+) -> Mapping[str, int] | None:
+    """The first of the `wanted` shapes at which the graph runs; None where it runs at none."""
+    session = create_session(base, kept(provider))
+    for shape in wanted:
+        try:
+            free = {n: shape[n] for n in shapes.input_symbols}
+            run_session(session, feeds_of(generate_inputs(shapes, free, inputs, seed)), label=label)
+        except (RunFailed, DomainError):
+            continue
+        return free
+    return None
 
 
 def _agreeing(shapes: ModelShapes, shape: Mapping[str, int]) -> dict[str, int]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Verification", "verify"]
 
 _CHUNK = 1 << 20  # elements compared at a time
+_UNPACKED = ("session.disable_prepacking", "1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ def verify(
     result_feeds: Mapping[str, np.ndarray] | None = None,
     seed: int = 0,
     tolerance: float = 0.0,
+    packing: bool = True,
 ) -> tuple[Verification, ...]:
     """Run both models at every shape of `at` on generated inputs, and compare.
 
@@ -75,6 +77,9 @@ def verify(
     before = replace(baseline_settings(level, provider), intra_op_threads=1)
     planned = load_model(result)
     after = replace(kept_for(planned, provider), intra_op_threads=1)
+    if not packing:
+        before = replace(before, config=(*before.config, _UNPACKED))
+        after = replace(after, config=(*after.config, _UNPACKED))
 
     def feeds(shape: Mapping[str, int]) -> dict[str, np.ndarray]:
         return generate_inputs(shapes, shape, overrides, seed)

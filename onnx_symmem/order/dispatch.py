@@ -1,0 +1,176 @@
+"""Several orders instead of one, where none is good at all shapes: which runs is decided from the shapes.
+
+Version 0 is the order that was chosen by itself: what would have run, or an order proved never worse. The
+version with the least peak runs, the first of equals, and outside the planned shapes version 0. So at no
+shape the peak is above that of version 0, by construction. Versions are picked greedily until none is more
+than 1 % above the best order known at any sample shape, at most four, and only where that gains enough
+somewhere (facts/ALGORITHMS, 8.8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx_symmem.errors import VerificationFailed
+from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.expression import Expr, maximum, minimum
+from onnx_symmem.expr.samples import legal_near
+from onnx_symmem.graph.view import GraphView
+from onnx_symmem.memory.execution_order import file_for_default, priority_order
+from onnx_symmem.memory.peak import Peak, peak, peak_of
+from onnx_symmem.order.candidates import CandidateOrder, peaks_at
+from onnx_symmem.order.check import check_plan
+
+__all__ = ["Dispatch", "DispatchLimits", "OrderVersion", "check_dispatch", "choose_versions"]
+
+_SAMPLES = 48  # shapes besides the steering shapes at which orders are compared
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchLimits:
+    """When several orders are worth it.
+
+    At most `versions`; as many as it takes until none is more than `regret` above the best known; together
+    better than version 0 by `gain` at some shape; all together at most `nodes` nodes.
+    """
+
+    versions: int = 4
+    regret: float = 0.01
+    gain: float = 0.02
+    nodes: int = 20_000
+
+
+@dataclass(frozen=True)
+class OrderVersion:
+    """One of the orders, with its peak over the domain."""
+
+    candidate: CandidateOrder
+    peak: Peak
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """Orders of which the one with the least peak runs; the first is version 0.
+
+    `rule` is the traversal under which all run as planned. `overhead` bytes come on top of every peak: what
+    the guard leaves in memory while a version runs.
+    """
+
+    versions: tuple[OrderVersion, ...]
+    rule: str
+    domain: Domain
+    overhead: int = 0
+
+    def version_at(self, shape: Mapping[str, int]) -> int:
+        """Which version runs at a shape of the domain."""
+        peaks = [v.peak.at(shape) for v in self.versions]
+        return peaks.index(min(peaks))
+
+    @property
+    def formula(self) -> Expr:
+        """The peak of the version that runs, in bytes."""
+        return minimum(*(maximum(*v.peak.members) for v in self.versions)) + self.overhead
+
+    @property
+    def peak(self) -> Peak:
+        """The same as a peak: one expression, that of no single moment."""
+        return peak_of([self.formula], self.domain)
+
+
+def choose_versions(
+    first: CandidateOrder,
+    others: Sequence[CandidateOrder],
+    domain: Domain,
+    symbols: Sequence[str],
+    shapes: Sequence[Mapping[str, int]],
+    limits: DispatchLimits | None = None,
+) -> Dispatch | None:
+    """Versions for `domain`, the first of which is `first`; None where one order is good enough.
+
+    Only sizes of `symbols`, the dims of the inputs, can decide at run time. `shapes` are those at which
+    orders were searched for.
+    """
+    limits = limits or DispatchLimits()
+    view = first.profile.plan.view
+    most = min(limits.versions, limits.nodes // max(1, len(view.nodes)))
+    told = frozenset(symbols) | domain.equalities.keys()
+    if most < 2 or not symbols or not _depends_on(first, told):
+        return None
+    orders = {c.order: c for c in (first, *others)}
+    candidates = [c for c in orders.values() if _depends_on(c, told)]
+    samples = _samples(domain, symbols, shapes)
+    peaks = np.array([peaks_at(c.profile, samples) for c in candidates], dtype=np.float64)
+    for rule in ("priority", "default"):
+        usable = [k for k, c in enumerate(candidates) if _runs_under(view, c, rule)]
+        if 0 not in usable:
+            continue
+        picked = _cover(peaks[usable], most, limits)
+        if len(picked) > 1:
+            chosen = [candidates[usable[k]] for k in picked]
+            return Dispatch(tuple(OrderVersion(c, peak(c.profile, domain)) for c in chosen), rule, domain)
+        return None
+    return None
+
+
+def _cover(peaks: np.ndarray, most: int, limits: DispatchLimits) -> list[int]:
+    """Rows, the first being 0, whose minimum is near the minimum of all at every column."""
+    best = np.maximum(peaks.min(axis=0), 1.0)
+    picked, now = [0], peaks[0]
+    while len(picked) < most and (now / best).max() > 1 + limits.regret:
+        together = np.minimum(now, peaks) / best
+        keys = [(round(float(r.max()), 9), round(float(r.mean()), 9), k) for k, r in enumerate(together)]
+        row = min(keys)[2]
+        if row in picked:
+            break
+        picked.append(row)
+        now = np.minimum(now, peaks[row])
+    gain = float((peaks[0] / np.maximum(now, 1.0)).max()) - 1
+    return picked if gain >= limits.gain else [0]
+
+
+def _samples(
+    domain: Domain, symbols: Sequence[str], shapes: Sequence[Mapping[str, int]]
+) -> list[Mapping[str, int]]:
+    """The shapes given, and others spread over the domain; each is completed by sizes that others give."""
+    found: dict[tuple[tuple[str, int], ...], Mapping[str, int]] = {}
+    for shape in (*shapes, *domain.samples(_SAMPLES, symbols=symbols)):
+        legal = legal_near(domain, shape)
+        if legal is not None:
+            full = domain.completed({**shape, **legal})
+            found.setdefault(tuple(sorted(full.items())), full)
+    return list(found.values())
+
+
+def _depends_on(candidate: CandidateOrder, told: frozenset[str]) -> bool:
+    """Whether the bytes of an order are told by these sizes alone, and all are known."""
+    basis = candidate.profile.in_use.basis
+    names = frozenset().union(*(atom.symbols() for mono in basis for atom, _ in mono))
+    return names <= told and not candidate.profile.not_counted
+
+
+def _runs_under(view: GraphView, candidate: CandidateOrder, rule: str) -> bool:
+    """Whether a file makes this order run under the traversal, with the bytes that were planned."""
+    if candidate.rule != rule and any(node.subgraphs for node in view.nodes):
+        return False  # subgraphs were planned under the other one
+    if rule == "priority":
+        return priority_order(view, candidate.order) == candidate.order
+    return candidate.rule == rule or file_for_default(view, candidate.order) is not None
+
+
+def check_dispatch(found: Dispatch, shapes: Sequence[Mapping[str, int]]) -> None:
+    """Raise VerificationFailed unless every version is a plan that can be followed, of one graph.
+
+    At `shapes` the peak of every version is the largest row of its profile, and none is below the formula.
+    """
+    view = found.versions[0].candidate.profile.plan.view
+    for version in found.versions:
+        plan = version.candidate.profile.plan
+        if plan.view is not view or plan.order != version.candidate.order:
+            raise VerificationFailed("plan check: the versions are not of one graph; nothing was written")
+        check_plan(plan)
+        for shape, most in zip(shapes, peaks_at(version.candidate.profile, shapes), strict=True):
+            if version.peak.at(shape) != most or found.peak.at(shape) > most + found.overhead:
+                raise VerificationFailed(f"plan check: wrong peak of a version at {dict(shape)}")
