@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
 from math import comb, gcd, lcm
 
 import numpy as np
 
-from onnx_symmem.expr.atom import SYMBOL, Atom, Monomial
-from onnx_symmem.expr.certificate import float32_slopes
+from onnx_symmem.expr.atom import Monomial
 from onnx_symmem.expr.exact import (
     BoolArray,
     IntArray,
@@ -29,57 +27,16 @@ from onnx_symmem.expr.exact import (
     none_negative,
     power,
 )
-from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.mapper import Exponents, Mapper, Number, Poly, multiplied, times
 from onnx_symmem.expr.proof import Leaf, Powers
 
-__all__ = ["Block", "Exponents", "Opaque", "build_block", "leaf"]
+__all__ = ["Block", "build_block", "leaf"]
 
 _CHUNK = 1 << 22  # numbers of one product table held at a time
 _SCREEN = 192  # tests of a large table that are tried first
 _MAX_COLUMNS = 8192  # of a class; Bernstein columns double with every bounded variable
 _MAX_NUMBERS = 1 << 16  # columns of all classes
 _MAX_SECTOR_COLUMNS = 512
-
-Exponents = tuple[int, ...]
-Number = int | IntArray
-Poly = dict[Exponents, Number]
-
-
-def _times(a: Number, b: Number) -> Number:
-    if isinstance(a, int) and isinstance(b, int):
-        return a * b
-    return multiply(_array(a), _array(b))
-
-
-def _plus(a: Number, b: Number) -> Number:
-    if isinstance(a, int) and isinstance(b, int):
-        return a + b
-    return add(_array(a), _array(b))
-
-
-def _array(a: Number) -> IntArray:
-    return as_integers([a]) if isinstance(a, int) else a
-
-
-def _multiply(a: Poly, b: Poly) -> Poly:
-    result: Poly = {}
-    for m, c in a.items():
-        for n, d in b.items():
-            at = tuple(x + y for x, y in zip(m, n, strict=True))
-            part = _times(c, d)
-            result[at] = _plus(result[at], part) if at in result else part
-    return result
-
-
-@dataclass(frozen=True, slots=True)
-class Opaque:
-    """A floor division or other atom that residues do not resolve, and the variables put in its place."""
-
-    atom: Atom
-    step: str  # linked, rounded, free
-    names: tuple[str, ...]
-    low: int | None = None
-    high: int | None = None
 
 
 @dataclass(frozen=True)
@@ -231,7 +188,7 @@ def _sector_map(columns: Sequence[Exponents], order: tuple[int, ...]) -> tuple[l
         for k, v in enumerate(order):
             total: Poly = {(*zero[:u], 1, *zero[u + 1 :]): 1 for u in order[: k + 1]}
             for _ in range(exponents[v]):
-                poly = _multiply(poly, total)
+                poly = multiplied(poly, total)
         entries += [(j, new.setdefault(at, len(new)), c) for at, c in poly.items()]
     change = np.zeros((len(columns), len(new)), dtype=object)
     for j, k, c in entries:
@@ -240,137 +197,25 @@ def _sector_map(columns: Sequence[Exponents], order: tuple[int, ...]) -> tuple[l
 
 
 # -- building -----------------------------------------------------------------------------------------
-def build_block(
-    basis: Sequence[Monomial],
-    images: Mapping[Atom, Expr],
-    widths: Mapping[str, int | None],
-    reals: frozenset[str],
-    moduli: Mapping[str, int],
-    opaque: Mapping[Atom, Opaque],
-) -> Block:
-    """The block where a basis atom is `images[atom]`; the atoms of those are symbols, `opaque`, or exact."""
-    names = tuple(sorted(widths))
-    residues = tuple((name, moduli[name]) for name in sorted(moduli))
-    counts = [m if (w := widths[name]) is None else min(m, w + 1) for name, m in residues]
-    classes = tuple(product(*(range(count) for count in counts)))
-    residue_arrays = {
-        name: np.array([cls[i] for cls in classes], dtype=np.int64) for i, (name, _) in enumerate(residues)
-    }
-    limits: dict[str, IntArray | None] = {}
-    for name in names:
-        width = widths[name]
-        if width is None:
-            limits[name] = None
-        elif name in moduli:
-            limits[name] = (width - residue_arrays[name]) // moduli[name]
-        else:
-            limits[name] = as_integers([width] * len(classes))
-    mapper = _Mapper(names, {n: (moduli[n], residue_arrays[n]) for n, _ in residues}, opaque)
-    polys: list[Poly] = []
-    bottoms: list[int] = []
-    for mono in basis:
-        poly, bottom = mapper.one, 1
-        for atom, exponent in mono:
-            factor, part = mapper.expr(images[atom])
-            for _ in range(exponent):
-                poly, bottom = _multiply(poly, factor), bottom * part
-        polys.append(poly)
-        bottoms.append(bottom)
+def build_block(basis: Sequence[Monomial], mapper: Mapper, reals: frozenset[str]) -> Block:
+    """The block of a basis on the mapper's region."""
+    polys, bottoms = zip(*(mapper.monomial(mono) for mono in basis), strict=True) if basis else ((), ())
     common = lcm(*bottoms) if bottoms else 1
     columns: dict[Exponents, int] = {}
     for poly in polys:
         for exponents in poly:
             columns.setdefault(exponents, len(columns))
     scaled = [
-        {e: _times(c, common // b) for e, c in poly.items()} for poly, b in zip(polys, bottoms, strict=True)
+        {e: times(c, common // b) for e, c in poly.items()} for poly, b in zip(polys, bottoms, strict=True)
     ]
     wide = any(_magnitude(c) >= 1 << 62 for poly in scaled for c in poly.values())
-    table: IntArray = np.zeros((len(classes), len(basis), len(columns)), dtype=object if wide else np.int64)
+    shape = len(mapper.classes), len(basis), len(columns)
+    table: IntArray = np.zeros(shape, dtype=object if wide else np.int64)
     for i, poly in enumerate(scaled):
         for exponents, c in poly.items():
             table[:, i, columns[exponents]] = c
-    return Block(names, reals, residues, classes, limits, tuple(columns), table)
+    return Block(mapper.names, reals, mapper.moduli, mapper.classes, mapper.limits, tuple(columns), table)
 
 
 def _magnitude(c: Number) -> int:
     return abs(c) if isinstance(c, int) else absolute(c)
-
-
-class _Mapper:
-    """Expressions of variables to polynomials over integers, divided by a common integer."""
-
-    def __init__(
-        self,
-        names: tuple[str, ...],
-        residues: Mapping[str, tuple[int, IntArray]],
-        opaque: Mapping[Atom, Opaque],
-    ) -> None:
-        zero = (0,) * len(names)
-        self.zero: Exponents = zero
-        self.one: Poly = {zero: 1}
-        self.unit = {name: (*zero[:v], 1, *zero[v + 1 :]) for v, name in enumerate(names)}
-        self.residues = residues
-        self.opaque = opaque
-        self.atoms: dict[Atom, tuple[Poly, int]] = {}
-
-    def expr(self, expr: Expr) -> tuple[Poly, int]:
-        """(polynomial, divisor) of an expression."""
-        parts: list[tuple[Poly, int]] = []
-        for mono, c in expr.terms:
-            poly: Poly = {self.zero: c}
-            bottom = 1
-            for atom, exponent in mono:
-                factor, part = self.atom(atom)
-                for _ in range(exponent):
-                    poly, bottom = _multiply(poly, factor), bottom * part
-            parts.append((poly, bottom))
-        common = lcm(*(bottom for _, bottom in parts)) if parts else 1
-        total: Poly = {}
-        for poly, bottom in parts:
-            total = _sum(total, {e: _times(c, common // bottom) for e, c in poly.items()})
-        return total, common
-
-    def atom(self, atom: Atom) -> tuple[Poly, int]:
-        """(polynomial, divisor) of an atom."""
-        found = self.atoms.get(atom)
-        if found is None:
-            found = self.atoms[atom] = self._image(atom)
-        return found
-
-    def _image(self, atom: Atom) -> tuple[Poly, int]:
-        if atom.kind == SYMBOL:
-            at = self.unit[atom.name]
-            if atom.name not in self.residues:
-                return {at: 1}, 1
-            modulus, residue = self.residues[atom.name]
-            return {at: modulus, self.zero: residue}, 1
-        opaque = self.opaque.get(atom)
-        if opaque is None:
-            return self._divided(atom), 1
-        variables = [self.unit[name] for name in opaque.names]
-        if opaque.step == "free":
-            if opaque.low is not None:
-                return {variables[0]: 1, self.zero: opaque.low}, 1
-            if opaque.high is not None:
-                return {variables[0]: -1, self.zero: opaque.high}, 1
-            return {variables[0]: 1, variables[1]: -1}, 1
-        top, bottom = self.expr(atom.args[0])
-        if opaque.step == "linked":
-            divisor = atom.args[1].as_int() or 1
-            return _sum(top, {variables[0]: -bottom}), bottom * divisor
-        a, b, n = float32_slopes(atom.name) or (0, 0, 1)
-        line = _multiply(top, {self.zero: a, variables[0]: b - a})
-        return _sum(line, {variables[1]: n * bottom, self.zero: -n * bottom}), n * bottom
-
-    def _divided(self, atom: Atom) -> Poly:
-        """A floor division whose numerator is, in every class, a multiple of the divisor plus a number."""
-        top, _ = self.expr(atom.args[0])
-        divisor = atom.args[1].as_int() or 1
-        return {e: c // divisor for e, c in top.items()}
-
-
-def _sum(a: Poly, b: Poly) -> Poly:
-    total = dict(a)
-    for e, c in b.items():
-        total[e] = _plus(total[e], c) if e in total else c
-    return total

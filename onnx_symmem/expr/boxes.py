@@ -14,10 +14,11 @@ from math import comb, lcm, prod
 
 import numpy as np
 
-from onnx_symmem.expr.blocks import Exponents, leaf
+from onnx_symmem.expr.blocks import leaf
+from onnx_symmem.expr.mapper import Exponents
 from onnx_symmem.expr.proof import Powers, Proof, Split
 
-__all__ = ["Budget", "Negative", "search"]
+__all__ = ["Budget", "Negative", "bernstein", "search"]
 
 _MAX_DEPTH = 48
 _MAX_COEFFICIENTS = 1024
@@ -92,7 +93,7 @@ class _Search:
 
     def bernstein(self, box: _Box) -> tuple[Poly, list[tuple[int, int]]]:
         """(coefficients, [(variable, degree)]), Bernstein in the bounded variables."""
-        found = _bernstein(box)
+        found = bernstein(box.poly, box.widths)
         self.budget.left -= len(found[0])
         return found
 
@@ -134,9 +135,10 @@ def _cut(box: _Box, v: int, at: int) -> tuple[_Box, _Box]:
     return below, above
 
 
-def _bernstein(box: _Box) -> tuple[Poly, list[tuple[int, int]]]:
-    poly, degrees = box.poly, []
-    for v, width in enumerate(box.widths):
+def bernstein(poly: Poly, widths: Sequence[int | None]) -> tuple[Poly, list[tuple[int, int]]]:
+    """(coefficients, [(variable, degree)]) in the Bernstein basis of the variables that have a width."""
+    degrees: list[tuple[int, int]] = []
+    for v, width in enumerate(widths):
         degree = max((e[v] for e in poly), default=0)
         if width is None or degree == 0:
             continue

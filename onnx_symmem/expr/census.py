@@ -12,13 +12,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnx_symmem.expr.decide import Kind, Tally, compare, relations
+from onnx_symmem.expr.decide import compare, relations
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.dominance import solved_matrix
 from onnx_symmem.expr.exact import IntArray, add
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.expr.prover import TIERS
+from onnx_symmem.expr.tally import Kind, Tally
 
 __all__ = ["census"]
 

@@ -8,7 +8,7 @@ to: a function from proofs for its blocks, in order, to the proof for the whole 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import lcm
@@ -16,12 +16,13 @@ from math import lcm
 import numpy as np
 
 from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, Atom, Monomial
-from onnx_symmem.expr.blocks import Block, Opaque, build_block
+from onnx_symmem.expr.blocks import Block, build_block
 from onnx_symmem.expr.certificate import float32_slopes, replace_deep
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.exact import BoolArray, IntArray
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.interval import Intervals
+from onnx_symmem.expr.mapper import Mapper, Opaque
 from onnx_symmem.expr.proof import (
     Between,
     Cases,
@@ -37,7 +38,7 @@ from onnx_symmem.expr.proof import (
 )
 from onnx_symmem.expr.residues import MAX_CLASSES, class_count, residue_moduli
 
-__all__ = ["LINKED", "RAW", "RESIDUES", "SHIFT", "Cover", "Recipe", "build_cover", "by_classes"]
+__all__ = ["LINKED", "RAW", "RESIDUES", "SHIFT", "Cover", "Recipe", "build_cover", "by_classes", "map_of"]
 
 _MAX_FACTS = 24
 
@@ -153,7 +154,28 @@ class _State:
 
 def build_cover(basis: Sequence[Monomial], domain: Domain, recipe: Recipe) -> Cover | None:
     """The cover by a recipe; None where the recipe does not apply."""
-    atoms = sorted({atom for mono in basis for atom, _ in mono}, key=lambda a: a.key)
+    state, symbols, facts = _start((atom for mono in basis for atom, _ in mono), domain, recipe)
+    widened: list[tuple[str, int]] = []
+    if recipe.widen:
+        ranges = {name: domain.range_of(name) for name in symbols}
+        starts = {n: r.lo for n, r in ranges.items() if r.hi is None and r.divisor == 1}
+        least = min(starts.values(), default=0)
+        widened = [(name, lo - least) for name, lo in starts.items() if lo > least]
+        if not widened:
+            return None
+        for name, by in widened:
+            state = state.put(name, Expr.symbol(name) - by, None)
+    blocks, build = _expand(state, basis, recipe, recipe.cases)
+    for name, by in reversed(widened):
+        build = _wrapped(build, partial(Widen, name, by))
+    return Cover(recipe, symbols, facts, tuple(b for b, _ in blocks), tuple(v for _, v in blocks), build)
+
+
+def _start(
+    given: Iterable[Atom], domain: Domain, recipe: Recipe
+) -> tuple[_State, tuple[str, ...], tuple[int, ...]]:
+    """Symbols counted from their lower ends, with (the symbols, the facts that are used)."""
+    atoms = sorted(set(given), key=lambda a: a.key)
     images = {atom: domain.solved(Expr.of(atom)) for atom in atoms}
     names = {name for image in images.values() for name in image.symbols()}
     facts = _related(domain, names) if recipe.facts else ()
@@ -168,19 +190,7 @@ def build_cover(basis: Sequence[Monomial], domain: Domain, recipe: Recipe) -> Co
         frozenset(),
         tuple(domain.facts()[i].substitute(shift) for i in facts),
     )
-    widened: list[tuple[str, int]] = []
-    if recipe.widen:
-        starts = {n: r.lo for n, r in ranges.items() if r.hi is None and r.divisor == 1}
-        least = min(starts.values(), default=0)
-        widened = [(name, lo - least) for name, lo in starts.items() if lo > least]
-        if not widened:
-            return None
-        for name, by in widened:
-            state = state.put(name, Expr.symbol(name) - by, None)
-    blocks, build = _expand(state, basis, recipe, recipe.cases)
-    for name, by in reversed(widened):
-        build = _wrapped(build, partial(Widen, name, by))
-    return Cover(recipe, symbols, facts, tuple(b for b, _ in blocks), tuple(v for _, v in blocks), build)
+    return state, symbols, facts
 
 
 def _related(domain: Domain, names: set[str]) -> tuple[int, ...]:
@@ -322,6 +332,15 @@ def _inside(state: _State, name: str) -> bool:
 
 # -- the rest of the atoms ----------------------------------------------------------------------------
 def _finish(state: _State, basis: Sequence[Monomial], recipe: Recipe) -> tuple[Blocks, Builder]:
+    mapper, reals, opaque = _mapped(state, recipe)
+    build: Builder = next
+    for o in reversed(opaque):
+        build = _wrapped(build, _opaque_step(o))
+    return [(build_block(basis, mapper, reals), state.values)], build
+
+
+def _mapped(state: _State, recipe: Recipe) -> tuple[Mapper, frozenset[str], list[Opaque]]:
+    """The region's map, its real variables, and the atoms that variables stand for."""
     moduli: dict[str, int] = {}
     exact: frozenset[Atom] = frozenset()
     if recipe.residues:
@@ -333,11 +352,13 @@ def _finish(state: _State, basis: Sequence[Monomial], recipe: Recipe) -> tuple[B
     opaque = _opaque(state, exact, recipe.linked)
     widths = {**state.widths, **{name: w for o in opaque for name, w in _new_widths(o).items()}}
     reals = state.reals | {name for o in opaque if o.step == "rounded" for name in o.names}
-    block = build_block(basis, state.images, widths, reals, moduli, {o.atom: o for o in opaque})
-    build: Builder = next
-    for o in reversed(opaque):
-        build = _wrapped(build, _opaque_step(o))
-    return [(block, state.values)], build
+    return Mapper(state.images, widths, moduli, {o.atom: o for o in opaque}), reals, opaque
+
+
+def map_of(atoms: Iterable[Atom], domain: Domain, recipe: Recipe) -> Mapper:
+    """The map that a recipe without facts and cases makes of all monomials of the atoms."""
+    state, _, _ = _start(atoms, domain, replace(recipe, facts=False))
+    return _mapped(state, recipe)[0]
 
 
 def _evened(state: _State, moduli: Mapping[str, int]) -> dict[str, int]:

@@ -18,10 +18,8 @@ settles is UNKNOWN.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
 
 import numpy as np
@@ -34,82 +32,14 @@ from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray, add, any_in_
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.expr.prover import SHALLOW, TIERS, Evidence, Prover, Shape, prover_of
+from onnx_symmem.expr.screen import screen_of
+from onnx_symmem.expr.tally import KINDS, Kind, Tally
 
 __all__ = ["KINDS", "Claim", "Kind", "Relations", "Tally", "Verdict", "compare", "compare_rows", "relations"]
 
 
-class Kind(StrEnum):
-    """The relation of a to b at all shapes of a domain."""
-
-    LE = "LE"  # a <= b
-    GE = "GE"  # a >= b
-    EQ = "EQ"  # a == b
-    INCOMPARABLE = "INCOMPARABLE"  # a < b at one shape, a > b at another
-    UNKNOWN = "UNKNOWN"
-
-
-KINDS = tuple(Kind)
 _NO_CODES = np.zeros(0, dtype=np.int8)
 _CHUNK = 1 << 14  # rows that are compared at a time
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """How many questions were settled how: counts by (kind, tier). Tallies add up."""
-
-    counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
-
-    @staticmethod
-    def of(settled: Iterable[tuple[str, str]]) -> Tally:
-        """Counts of (kind, tier) pairs."""
-        counts = Counter((str(kind), tier) for kind, tier in settled)
-        return Tally(dict(sorted(counts.items())))
-
-    def __add__(self, other: Tally) -> Tally:
-        total = Counter(self.counts)
-        total.update(other.counts)
-        return Tally(dict(sorted(total.items())))
-
-    @property
-    def total(self) -> int:
-        """All questions."""
-        return sum(self.counts.values())
-
-    def share(self, *kinds: Kind) -> float:
-        """The part of all questions that ended with one of these verdicts; 0 where none was asked."""
-        wanted = sum(n for (kind, _), n in self.counts.items() if kind in kinds)
-        return wanted / self.total if self.total else 0.0
-
-    @property
-    def decided(self) -> float:
-        """The share of questions whose expressions can be ordered."""
-        return self.share(Kind.LE, Kind.GE, Kind.EQ)
-
-    @property
-    def settled(self) -> float:
-        """The share of questions with an answer: ordered, or shown to be incomparable by two shapes."""
-        return self.share(Kind.LE, Kind.GE, Kind.EQ, Kind.INCOMPARABLE)
-
-    def as_dict(self) -> dict[str, dict[str, int]]:
-        """Counts by kind, then by tier."""
-        result: dict[str, dict[str, int]] = {}
-        for (kind, tier), n in self.counts.items():
-            result.setdefault(kind, {})[tier] = n
-        return result
-
-    def by_kind(self) -> dict[str, int]:
-        """Counts by kind."""
-        result: dict[str, int] = {}
-        for (kind, _), n in self.counts.items():
-            result[kind] = result.get(kind, 0) + n
-        return result
-
-    def by_tier(self) -> dict[str, int]:
-        """Counts by tier."""
-        result: dict[str, int] = {}
-        for (_, tier), n in self.counts.items():
-            result[tier] = result.get(tier, 0) + n
-        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +47,17 @@ class Claim:
     """low <= high, proved; written out as a certificate when that is asked for."""
 
     ends: Callable[[], tuple[Expr, Expr]] = field(repr=False)
-    prover: Prover = field(repr=False)
-    row: IntArray = field(repr=False)
+    domain: Domain = field(repr=False)
+    proved: tuple[Prover, IntArray] | None = field(default=None, repr=False)  # by whom, of which row
 
     def certificate(self) -> Certificate:
         """The certificate of the claim."""
         low, high = self.ends()
-        found = self.prover.find(self.row)
+        prover, row = self.proved or _row_of(low, high, self.domain)
+        found = prover.find(row)
         assert isinstance(found, Evidence)  # the search is deterministic
         symbols, facts, proof = found.write()
-        return Certificate(low, high, self.prover.domain, found.tier, symbols, facts, proof)
+        return Certificate(low, high, self.domain, found.tier, symbols, facts, proof)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +128,25 @@ def _related(prover: Prover, rows: IntArray) -> tuple[npt.NDArray[np.int8], npt.
 def compare(a: Expr | int, b: Expr | int, domain: Domain, deep: bool = True) -> Verdict:
     """The relation of a to b at all shapes of the domain; `deep` False leaves out sectors and boxes."""
     a, b = Expr.lift(a), Expr.lift(b)
-    difference = domain.solved(b - a)
+    found = screen_of(domain, a, b).settle(a, b)
+    if found is None:
+        prover, row = _row_of(a, b, domain)
+        return _verdicts(prover, row.reshape(1, -1), [lambda: (a, b)], deep)[0]
+    if found.below and found.above:
+        return Verdict(Kind.INCOMPARABLE, found.tier, found.witnesses)
+    le, ge = Claim(lambda: (a, b), domain), Claim(lambda: (b, a), domain)
+    if found.below:
+        return Verdict(Kind.LE, found.tier, (), (le,))
+    return (
+        Verdict(Kind.GE, found.tier, (), (ge,)) if found.above else Verdict(Kind.EQ, found.tier, (), (le, ge))
+    )
+
+
+def _row_of(low: Expr, high: Expr, domain: Domain) -> tuple[Prover, IntArray]:
+    """The prover of the difference, and the difference as a row."""
+    difference = domain.solved(high - low)
     prover = prover_of(tuple(mono for mono, _ in difference.terms), domain)
-    row = as_integers([c for _, c in difference.terms])
-    return _verdicts(prover, row.reshape(1, -1), [lambda: (a, b)], deep)[0]
+    return prover, as_integers([c for _, c in difference.terms])
 
 
 def compare_rows(
@@ -278,7 +224,9 @@ def _verdict(
             elif found is not None:
                 against[side] = found
     le, ge = (tier != TIERS[0] for tier in tiers)
-    claims = (Claim(ends, prover, row),) * le + (Claim(lambda: ends()[::-1], prover, -row),) * ge
+    domain = prover.domain
+    claims = (Claim(ends, domain, (prover, row)),) * le
+    claims += (Claim(lambda: ends()[::-1], domain, (prover, -row)),) * ge
     if le and ge:
         return Verdict(Kind.EQ, max(tiers, key=TIERS.index), (), claims)
     if le or ge:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from onnx_symmem.expr.certificate import Certificate
-from onnx_symmem.expr.decide import Kind, Tally
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.dominance import Dominance, Dominators, solved_matrix
 from onnx_symmem.expr.exact import IntArray
@@ -21,6 +20,7 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.expr.plan_order import PlanOrder, plan_le
 from onnx_symmem.expr.prover import SECTORS, TIERS, Prover, prover_of
+from onnx_symmem.expr.tally import Kind, Tally
 
 __all__ = ["Envelope", "PlanOrder", "envelope", "plan_le"]
 

@@ -14,13 +14,13 @@ from itertools import combinations
 import numpy as np
 
 from onnx_symmem.expr.certificate import Certificate, Images, check
-from onnx_symmem.expr.decide import Kind, Tally
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.dominance import Dominance, Dominators, solved_matrix
 from onnx_symmem.expr.exact import IntArray
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.expr.prover import SEARCH, TIERS, Shape, prover_of
+from onnx_symmem.expr.tally import Kind, Tally
 
 __all__ = ["Halves", "Part", "PlanOrder", "plan_le"]
 

@@ -25,15 +25,26 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.grid import Grid
 from onnx_symmem.expr.proof import Leaf, Points, Proof, Sectors
 
-__all__ = ["SEARCH", "SECTORS", "SHALLOW", "TIERS", "Evidence", "Prover", "Shape", "prover_of"]
+__all__ = [
+    "MAX_POINTS",
+    "SAMPLES",
+    "SEARCH",
+    "SECTORS",
+    "SHALLOW",
+    "TIERS",
+    "Evidence",
+    "Prover",
+    "Shape",
+    "prover_of",
+]
 
 SHALLOW, SECTORS, SEARCH = range(3)  # efforts: linear maps only, also sectors, also samples and boxes
 
 TIERS = ("unknown", "equal", "samples", "shift", "points", "linked", "residues", "sectors", "boxes")
 _TIER = {tier: code for code, tier in enumerate(TIERS)}
-_MAX_POINTS = 4096
+MAX_POINTS = 4096
 _MAX_SECTOR_NAMES = 3
-_SAMPLES = 96
+SAMPLES = 96  # shapes at which every comparison looks
 _WIDE_SAMPLES = 512
 _MAX_TESTS = 20_000
 _BOX_COEFFICIENTS = 30_000
@@ -72,7 +83,7 @@ class Prover:
         self._covers: dict[Recipe, Cover | None] = {}
         self._samples: dict[bool, tuple[tuple[Shape, ...], Table, FloatArray]] = {}
         self._points: tuple[tuple[Shape, ...], Table] | None = None
-        self.has_points = _count_points(domain, self._all_symbols()) <= _MAX_POINTS
+        self.has_points = _count_points(domain, self._all_symbols()) <= MAX_POINTS
 
     def _all_symbols(self) -> tuple[str, ...]:
         """The symbols, with those of the facts that are connected with them."""
@@ -92,7 +103,7 @@ class Prover:
         """(legal shapes, exact values of the basis there, the same in float64); `wide` takes more shapes."""
         found = self._samples.get(wide)
         if found is None:
-            count, seed = (_WIDE_SAMPLES, 1) if wide else (_SAMPLES, 0)
+            count, seed = (_WIDE_SAMPLES, 1) if wide else (SAMPLES, 0)
             shapes, values = self._values(self.domain.samples(count, seed, self.symbols))
             table = Table(values)
             found = self._samples[wide] = shapes, table, table.floats

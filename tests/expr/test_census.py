@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_symmem.expr.census import census
-from onnx_symmem.expr.decide import Kind, Tally, compare, relations
+from onnx_symmem.expr.decide import compare, relations
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.matrix import PolyMatrix
+from onnx_symmem.expr.tally import Kind, Tally
 from onnx_symmem.expr.text import parse
 from tests.expr.strategies import domains, expressions, legal_points, polynomials
 

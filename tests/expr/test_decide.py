@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from onnx_symmem.errors import ExpressionError
 from onnx_symmem.expr.certificate import check
-from onnx_symmem.expr.decide import Kind, Tally, Verdict, compare, compare_rows
+from onnx_symmem.expr.decide import Verdict, _row_of, _verdicts, compare, compare_rows
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.matrix import PolyMatrix
+from onnx_symmem.expr.tally import Kind, Tally
 from onnx_symmem.expr.text import parse
 from tests.expr.strategies import domains, expressions, legal_points, polynomials
 
@@ -173,3 +174,28 @@ def test_tallies_add_up() -> None:
     assert both.as_dict() == {"EQ": {"equal": 1}, "LE": {"residues": 1, "shift": 2}}
     assert both.by_kind() == {"EQ": 1, "LE": 3}
     assert both.by_tier() == {"equal": 1, "residues": 1, "shift": 2}
+
+
+def generally(a: Expr, b: Expr, domain: Domain) -> Verdict:
+    """The verdict without the screen."""
+    prover, row = _row_of(a, b, domain)
+    return _verdicts(prover, row.reshape(1, -1), [lambda: (a, b)], True)[0]
+
+
+@settings(max_examples=250, deadline=None)
+@given(expressions(floors_only=True) | polynomials(), expressions(floors_only=True), domains())
+def test_the_screen_answers_as_the_prover_does(a: Expr, b: Expr, domain: Domain) -> None:
+    quick, slow = compare(a, b, domain), generally(a, b, domain)
+    assert (quick.kind, quick.tier) == (slow.kind, slow.tier)
+    assert all(check(certificate) for certificate in quick.certificates)
+
+
+def test_the_screen_does_not_depend_on_what_was_asked_before() -> None:
+    texts = ("64*S*B", "2048*B*((S + 31)//32)", "3*B*(S//2) + 5", "4*B*S", "B*B*S", "4*((S + 1)//2)*B")
+    exprs = [parse(text) for text in texts]
+    used = Domain({"B": SymbolRange(1, 64)})
+    first = [compare(a, b, used) for a in exprs for b in exprs]
+    fresh = [compare(a, b, Domain({"B": SymbolRange(1, 64)})) for a in exprs for b in reversed(exprs)]
+    n = len(exprs)
+    fresh = [fresh[i * n + (n - 1 - j)] for i in range(n) for j in range(n)]
+    assert [(v.kind, v.tier, v.witnesses) for v in first] == [(v.kind, v.tier, v.witnesses) for v in fresh]
