@@ -25,14 +25,14 @@ _MOST_INLINE = 1_900_000_000  # bytes; a protobuf ends at 2 GiB
 _ALIGNMENT = 4096  # bytes; lets ONNX Runtime map the weights file
 
 
-def check_target(out: Path) -> None:
-    """Raise UsageError where a model cannot be written to `out` (folder missing, is a folder)."""
+def check_target(out: Path, example: str = "model.onnx") -> None:
+    """Raise UsageError where a file cannot be written to `out` (folder missing, is a folder)."""
     if not out.parent.is_dir():
         raise UsageError(f"{out}: the folder '{out.parent}' does not exist; create it first")
     if out.is_dir():
-        raise UsageError(f"{out}: is a folder; expected a file name such as {out / 'model.onnx'}")
+        raise UsageError(f"{out}: is a folder; expected a file name such as {out / example}")
     if out.exists() and not out.is_file():
-        raise UsageError(f"{out}: is not a regular file; expected the name of a model file")
+        raise UsageError(f"{out}: is not a regular file; expected a file name such as {example}")
     if not os.access(out.parent, os.W_OK):
         raise UsageError(f"{out}: the folder '{out.parent}' is not writable")
 

@@ -11,32 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnx_symmem.graph.load import LoadedModel, load_model
-from onnx_symmem.memory.execution_order import default_order, priority_order
-from onnx_symmem.memory.peak import Peak, peak, peak_of
-from onnx_symmem.memory.plan import PlanOptions, prepare
-from onnx_symmem.memory.profile import MemoryProfile, profile
-from onnx_symmem.memory.sizes import value_sizes
-from onnx_symmem.order.bound import lower_bound
-from onnx_symmem.order.steering import steering_shapes
-from onnx_symmem.report.findings import (
-    data_symbols,
-    left_out,
-    no_bytes,
-    peak_values,
-    settled,
-    shape_findings,
-)
+from onnx_symmem.memory.peak import Peak
+from onnx_symmem.memory.profile import MemoryProfile
+from onnx_symmem.report.analysis import Analysis, analyse
+from onnx_symmem.report.findings import left_out, no_bytes, peak_values, shape_findings
+from onnx_symmem.report.growth import Growth
 from onnx_symmem.report.optimization import in_place_count
 from onnx_symmem.report.results import SCHEMA_VERSION, PeakFigures, ShapeFindings
-from onnx_symmem.rewrite.reorder import EXECUTION_ORDER, execution_order_of
-from onnx_symmem.run.at_load import keys_at_load
-from onnx_symmem.run.inputs import resolve_shape
-from onnx_symmem.run.pipeline import DomainSpec, domain_of
-from onnx_symmem.shapes.engine import infer_shapes
-from onnx_symmem.shapes.table import ModelShapes
+from onnx_symmem.run.pipeline import DomainSpec
 
-__all__ = ["LiveTensor", "MemoryReport", "PeakMember", "PeakMoment", "memory_report"]
+__all__ = ["LiveTensor", "MemoryReport", "PeakMember", "PeakMoment", "memory_report", "report_of"]
 
 _LARGEST = 50  # tensors listed one by one per shape; the rest is summed up
 
@@ -111,7 +95,8 @@ class PeakMoment:
 class MemoryReport:
     """Result of `report`.
 
-    `execution_order` is priority (the file's, shape arithmetic hoisted) or default (ONNX Runtime's own).
+    `execution_order` is priority (the file's, shape arithmetic hoisted) or default (ONNX Runtime's own);
+    `against` is what grew since another model, where one was named; `asked`: the shapes were asked for.
     """
 
     model: str
@@ -128,6 +113,13 @@ class MemoryReport:
     moments: tuple[PeakMoment, ...]
     notices: tuple[str, ...]
     seconds: Mapping[str, float]
+    against: Growth | None = None
+    asked: bool = False
+
+    @property
+    def shown(self) -> int:
+        """The number of the moment to look at closely: the first that was asked for, else the middle one."""
+        return 0 if self.asked else min(1, len(self.moments) - 1)
 
     def to_json(self) -> dict[str, Any]:
         """The documented JSON form."""
@@ -145,78 +137,43 @@ class MemoryReport:
             "lower_bound": self.lower_bound.to_json(),
             "scopes": {"inputs": self.inputs.to_json(), "weights": self.weights.to_json()},
             "shapes": [m.to_json() for m in self.moments],
+            "against": None if self.against is None else self.against.to_json(),
             "seconds": {stage: round(s, 3) for stage, s in self.seconds.items()},
         }
-
-
-def _unplanned(model: LoadedModel) -> tuple[str, ...]:
-    """What holds for a file as it came: its nodes may not be the nodes that run."""
-    if any(entry.key == EXECUTION_ORDER for entry in model.proto.metadata_props):
-        return ()
-    words = (
-        "bytes of the file's own nodes; ONNX Runtime may add or replace nodes when it loads a file that "
-        "`optimize` did not write (Casts for float16, operators without a kernel, quantised pairs)"
-    )
-    return (words,)
 
 
 def memory_report(
     source: Any, domain: DomainSpec = None, at: Sequence[Mapping[str, int]] = (), provider: str = "cpu"
 ) -> MemoryReport:
     """Report on a path, proto or gs.Graph at the shapes `at`, or at a few that are spread over the domain."""
+    return report_of(analyse(source, domain, at, provider))
+
+
+def report_of(analysis: Analysis, against: Growth | None = None) -> MemoryReport:
+    """The figures of an analysed model, at the shapes it was analysed for."""
     start = time.perf_counter()
-    model = load_model(source)
-    view = model.view()
-    shapes = infer_shapes(view, domain_of(view, domain))
-    wanted = [resolve_shape(shapes, shape) for shape in at]
-    inferred = time.perf_counter()
-    sizes = value_sizes(shapes.graph)
-    order = execution_order_of(model.proto)
-    rule = default_order if order == "default" else priority_order
-    prepared = prepare(view.graph, keys_at_load(model, shapes.graph), PlanOptions(provider), rule)
-    found = profile(prepared.plan(rule(view.graph)), sizes)
-    planned = time.perf_counter()
-    top = peak(found, shapes.domain)
-    bound = peak_of(lower_bound(prepared, sizes, shapes.domain, [found.plan.order]), shapes.domain).members
-    proved = time.perf_counter()
-    symbols = data_symbols(shapes, _symbols(found))
-    full = [settled(shapes, shape, symbols) for shape in wanted or steering_shapes_of(shapes)]
-    legal = [shape for shape in full if all(name in shape for name in symbols)]
+    found, bound = analysis.profile, analysis.bound
+    full = analysis.settled()
+    legal = [shape for shape in full if all(name in shape for name in analysis.data_symbols)]
     label, reasons = found.label, left_out(found)
     return MemoryReport(
-        model=model.label,
-        provider=provider,
-        execution_order=order,
-        nodes=len(view.graph.nodes),
+        model=analysis.model.label,
+        provider=analysis.provider,
+        execution_order=analysis.execution_order,
+        nodes=len(found.plan.view.nodes),
         in_place=in_place_count(found),
-        findings=shape_findings(shapes),
-        peak=peak_values(top.members, legal, label, reasons),
-        members=_members(found, top),
+        findings=shape_findings(analysis.shapes),
+        peak=peak_values(analysis.peak.members, legal, label, reasons),
+        members=_members(found, analysis.peak),
         lower_bound=peak_values(bound, legal, "bound"),
         inputs=peak_values((found.inputs,), legal, label),
         weights=peak_values((found.weights,), legal, label),
         moments=tuple(_moment(found, shape, max(b.evaluate(shape) for b in bound)) for shape in legal),
-        notices=(*no_bytes(len(full), len(legal), symbols, full), *_unplanned(model)),
-        seconds={
-            "shapes": inferred - start,
-            "plan": planned - inferred,
-            "prove": proved - planned,
-            "evaluate": time.perf_counter() - proved,
-        },
+        notices=(*no_bytes(len(full), len(legal), analysis.data_symbols, full), *analysis.notices()),
+        seconds={**analysis.seconds, "evaluate": time.perf_counter() - start},
+        against=against,
+        asked=analysis.asked,
     )
-
-
-def steering_shapes_of(shapes: ModelShapes) -> tuple[Mapping[str, int], ...]:
-    """A few shapes spread over the domain, as sizes of the dims of the inputs."""
-    spread = steering_shapes(shapes.domain, shapes.input_symbols)
-    return tuple({name: shape[name] for name in shapes.input_symbols} for shape in spread)
-
-
-def _symbols(found: MemoryProfile) -> frozenset[str]:
-    """Every symbol of the profile."""
-    atoms = {atom for monomial in found.in_use.basis for atom, _ in monomial}
-    inner = (atom.symbols() for atom in atoms)
-    return frozenset().union(*inner, found.inputs.symbols(), found.weights.symbols())
 
 
 def _members(found: MemoryProfile, top: Peak) -> tuple[PeakMember, ...]:

@@ -56,6 +56,10 @@ OPTIONS = [
     (("shapes", "plain.onnx", "--write", "no/out.onnx"), "the folder 'no' does not exist"),
     (("report", "plain.onnx", "--at", "batch=2"), "no size for dim 'seq'"),
     (("report", "plain.onnx", "--dim", "batch=4..1"), "upside down"),
+    (("report", "plain.onnx", "-o", "no/page.html"), "the folder 'no' does not exist"),
+    (("report", "plain.onnx", "-o", "page.pdf"), "expected a name that ends in .html, .md, .json, .png"),
+    (("report", "plain.onnx", "-o", "page.html", "--at", "batch=2"), "no size for dim 'seq'"),
+    (("report", "plain.onnx", "-o", "page.html", "--against", "missing.onnx"), "no such file"),
 ]
 
 

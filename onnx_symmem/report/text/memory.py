@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+from onnx_symmem.report.growth import Growth
 from onnx_symmem.report.memory import MemoryReport, PeakMoment
 from onnx_symmem.report.text.findings import at_text, data_note, show_findings, symbols_text
 from onnx_symmem.report.text.layout import (
@@ -18,6 +19,7 @@ from onnx_symmem.report.text.layout import (
     indented,
     labelled,
     list_lines,
+    percent,
     quiet,
     sized_table,
     timeline_lines,
@@ -47,9 +49,11 @@ def show_memory(console: Console, report: MemoryReport, detailed: Sequence[int] 
     _members(console, report)
     _values(console, report)
     if detailed is None:
-        detailed = [min(1, len(report.moments) - 1)] if report.moments else []
+        detailed = [report.shown] if report.moments else []
     for number in detailed:
         _moment(console, report, report.moments[number])
+    if report.against is not None:
+        _growth(console, report, report.against)
     list_lines(console, "Not counted", [(reason, "") for reason in report.peak.reasons])
     show_findings(console, report.findings)
 
@@ -100,6 +104,43 @@ def _moment(console: Console, report: MemoryReport, m: PeakMoment) -> None:
     if count:
         table.add_row(unit.show(size), _share(size, m.peak), Text(f"{count} more", style=QUIET), "")
     indented(console, table)
+
+
+def _growth(console: Console, report: MemoryReport, grown: Growth) -> None:
+    """What grew since another model: totals per shape, tensors at the peak, operators."""
+    heading(
+        console,
+        f"Against {grown.model}",
+        f"{grown.nodes} nodes there, {report.nodes} here; what grew from it",
+    )
+    unit = Unit.of(n for s in grown.shapes for n in (s.total_before, s.total_after))
+    table = sized_table(
+        ("at", "name"), ("peak there", "number"), ("here", "number"), ("change", "number"),
+        ("total there", "number"), ("here", "number"),
+    )  # fmt: skip
+    for s in grown.shapes:
+        change = "-" if s.before is None else percent(s.after, s.before)
+        totals = (unit.show(s.total_before), unit.show(s.total_after))
+        table.add_row(
+            at_text(report.findings, s.shape), unit.show(s.before), unit.show(s.after), change, *totals
+        )
+    indented(console, table)
+    indented(console, quiet(f"{unit.name}; total: with inputs and weights"))
+    for why in dict.fromkeys(s.why for s in grown.shapes if s.why):
+        indented(console, quiet(f"not there: {why}"))
+    known = [s for s in grown.shapes if s.before is not None]
+    if known and (at := known[min(report.shown, len(known) - 1)]).tensors:
+        unit = Unit.of(t.after for t in at.tensors)
+        heading(console, f"Larger at the peak at {at_text(report.findings, at.shape)}", unit.name)
+        table = sized_table(("there", "number"), ("here", "number"), ("tensor", "name"))
+        for t in at.tensors[:_TENSORS]:
+            table.add_row(unit.show(t.before) if t.before else "-", unit.show(t.after), t.name)
+        indented(console, table)
+        more = len(at.tensors[_TENSORS:]) + at.others
+        if more:
+            indented(console, quiet(f"... and {more} more"))
+    counts = [(f"{o.op}: {o.before} -> {o.after}", "") for o in grown.operators]
+    list_lines(console, "Operators whose number changed", counts, 12)
 
 
 def _share(part: int, whole: int) -> str:

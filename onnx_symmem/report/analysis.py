@@ -1,0 +1,134 @@
+"""A model as it is -> everything that its reports are made of: shapes, profile, peak and lower bound.
+
+The model is taken as `create_session` runs it: in the order it was planned for (the file's where it does not
+say), with nothing changed at load. Neither weights nor a run are needed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.expression import Expr
+from onnx_symmem.graph.load import LoadedModel, load_model
+from onnx_symmem.memory.execution_order import default_order, priority_order
+from onnx_symmem.memory.peak import Peak, peak, peak_of
+from onnx_symmem.memory.plan import PlanOptions, prepare
+from onnx_symmem.memory.profile import MemoryProfile, profile
+from onnx_symmem.memory.sizes import value_sizes
+from onnx_symmem.order.bound import lower_bound
+from onnx_symmem.order.steering import steering_shapes
+from onnx_symmem.report.findings import data_symbols, settled
+from onnx_symmem.rewrite.reorder import EXECUTION_ORDER, execution_order_of
+from onnx_symmem.run.at_load import keys_at_load
+from onnx_symmem.run.inputs import resolve_shape
+from onnx_symmem.run.pipeline import DomainSpec, domain_of
+from onnx_symmem.shapes.engine import infer_shapes
+from onnx_symmem.shapes.table import ModelShapes
+
+__all__ = ["Analysis", "analyse"]
+
+_UNPLANNED = (
+    "bytes of the file's own nodes; ONNX Runtime may add or replace nodes when it loads a file that "
+    "`optimize` did not write (Casts for float16, operators without a kernel, quantised pairs)"
+)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One model with its shapes, its memory profile, and what was proved about its peak.
+
+    `at` are the shapes that were `asked` for, or a few spread over the domain, as sizes of the dims of the
+    inputs. `data_symbols` are the sizes in the profile that only data decides, `bound` the members of the
+    lower bound.
+    """
+
+    model: LoadedModel
+    provider: str
+    execution_order: str
+    shapes: ModelShapes
+    profile: MemoryProfile
+    peak: Peak
+    bound: tuple[Expr, ...]
+    at: tuple[Mapping[str, int], ...]
+    asked: bool
+    data_symbols: tuple[str, ...]
+    seconds: Mapping[str, float]
+
+    @property
+    def planned(self) -> bool:
+        """Whether the file says in which order it was planned, as `optimize` writes it."""
+        return any(entry.key == EXECUTION_ORDER for entry in self.model.proto.metadata_props)
+
+    def settled(self, at: Sequence[Mapping[str, int]] | None = None) -> list[dict[str, int]]:
+        """Shapes with the largest legal size of what only data decides; without those that nothing limits."""
+        wanted = self.at if at is None else at
+        return [settled(self.shapes, shape, self.data_symbols) for shape in wanted]
+
+    def notices(self) -> tuple[str, ...]:
+        """What holds for a file as it came: its nodes may not be the nodes that run."""
+        return () if self.planned else (_UNPLANNED,)
+
+
+def analyse(
+    source: Any,
+    domain: DomainSpec = None,
+    at: Sequence[Mapping[str, int]] = (),
+    provider: str = "cpu",
+    *,
+    other: bool = False,
+) -> Analysis:
+    """Analyse a path, proto or gs.Graph, for a report at the shapes `at`.
+
+    `other`: as the model that another one is held against; what `domain` says of dims it lacks is left out.
+    """
+    start = time.perf_counter()
+    model = load_model(source)
+    view = model.view()
+    if other and domain is not None and not isinstance(domain, Domain):
+        dims = {dim for v in view.graph.inputs for dim in view.graph.values[v].dims or ()}
+        domain = {name: said for name, said in domain.items() if name in dims}
+    shapes = infer_shapes(view, domain_of(view, domain))
+    wanted = tuple(resolve_shape(shapes, shape) for shape in at) or _spread(shapes)
+    inferred = time.perf_counter()
+    sizes = value_sizes(shapes.graph)
+    order = execution_order_of(model.proto)
+    rule = default_order if order == "default" else priority_order
+    prepared = prepare(view.graph, keys_at_load(model, shapes.graph), PlanOptions(provider), rule)
+    found = profile(prepared.plan(rule(view.graph)), sizes)
+    planned = time.perf_counter()
+    top = peak(found, shapes.domain)
+    bound = peak_of(lower_bound(prepared, sizes, shapes.domain, [found.plan.order]), shapes.domain).members
+    return Analysis(
+        model=model,
+        provider=provider,
+        execution_order=order,
+        shapes=shapes,
+        profile=found,
+        peak=top,
+        bound=bound,
+        at=wanted,
+        asked=bool(at),
+        data_symbols=tuple(data_symbols(shapes, _symbols(found))),
+        seconds={
+            "shapes": inferred - start,
+            "plan": planned - inferred,
+            "prove": time.perf_counter() - planned,
+        },
+    )
+
+
+def _spread(shapes: ModelShapes) -> tuple[Mapping[str, int], ...]:
+    """A few shapes spread over the domain, as sizes of the dims of the inputs."""
+    spread = steering_shapes(shapes.domain, shapes.input_symbols)
+    return tuple({name: shape[name] for name in shapes.input_symbols} for shape in spread)
+
+
+def _symbols(found: MemoryProfile) -> frozenset[str]:
+    """Every symbol of the profile."""
+    atoms = {atom for monomial in found.in_use.basis for atom, _ in monomial}
+    inner = (atom.symbols() for atom in atoms)
+    return frozenset().union(*inner, found.inputs.symbols(), found.weights.symbols())

@@ -1,0 +1,1 @@
+"""The report as one HTML page that opens offline: data and formulas in, a self-contained file out."""

@@ -1,0 +1,149 @@
+// One model at a shape: the sizes of its tensors, bytes in use per row, and the peak.
+
+import { evaluated, narrowed, plus, runningSum } from "./exact.js";
+import { factText } from "./words.js";
+
+export const SCOPES = ["weight", "input", "output", "activation", "host", "none"];
+export const [WEIGHT, INPUT, OUTPUT, ACTIVATION] = [0, 1, 2, 3];
+
+export class Model {
+  constructor(data) {
+    this.data = data;
+    this.table = data.formulas;
+    this.number = new Map(this.table.symbols.map((name, index) => [name, index]));
+    const { spans, tensors } = data;
+    this.rows = data.rows.step.length;
+    this.spanSizes = spans.tensor.map((tensor) => tensors.size[tensor]);
+    this.outputSpans = spans.tensor.flatMap((tensor, k) => (tensors.scope[tensor] === OUTPUT ? [k] : []));
+    this.spanOf = new Map();
+    spans.tensor.forEach((tensor, k) => {
+      if (!this.spanOf.has(tensor)) this.spanOf.set(tensor, []);
+      this.spanOf.get(tensor).push(k);
+    });
+  }
+
+  // All sizes at the chosen ones: those that follow from others, and what data decides, at its largest
+  // unless chosen. `chosen` is by name; `problems` say which facts the shape breaks.
+  shape(chosen) {
+    const { domain } = this.data;
+    const sizes = new Array(this.table.symbols.length);
+    const shape = {};
+    const problems = [];
+    const set = (name, size) => {
+      shape[name] = size;
+      const at = this.number.get(name);
+      if (at !== undefined) sizes[at] = size;
+    };
+    const value = (expr) => evaluated(this.table, sizes, (at) => at.expr(expr));
+    for (const { name, lo, hi, divisor } of domain.free) {
+      const size = chosen[name] ?? lo;
+      set(name, size);
+      if (size < lo || (hi !== null && size > hi) || size % divisor) {
+        problems.push(`${name} = ${size} is outside ${rangeText({ lo, hi, divisor })}`);
+      }
+    }
+    for (const [name, expr] of domain.tied) set(name, Number(value(expr) ?? 0));
+    for (const { name, lo, hi, divisor } of domain.ranges) {
+      if (shape[name] < lo || (hi !== null && shape[name] > hi) || shape[name] % divisor) {
+        problems.push(`${name} = ${shape[name]} is outside ${rangeText({ lo, hi, divisor })}`);
+      }
+    }
+    const data = domain.data.map((entry) => {
+      const bounds = entry.bounds.map(value).filter((bound) => bound !== null);
+      if (entry.hi !== null) bounds.push(entry.hi);
+      const most = bounds.length ? Number(bounds.reduce((a, b) => (b < a ? b : a))) : null;
+      const size = chosen[entry.name] ?? most ?? Math.max(entry.lo, 1024);
+      set(entry.name, size);
+      if (most !== null && size > most) problems.push(`${entry.name} = ${size} is more than ${most}`);
+      return { ...entry, most, size };
+    });
+    for (const fact of domain.facts) {
+      const found = value(fact);
+      if (found !== null && found < 0) problems.push(`${factText(this.table, fact)} does not hold`);
+    }
+    return { shape, sizes, data, problems: [...new Set(problems)] };
+  }
+
+  // Everything at a shape that `shape` has made.
+  at({ sizes }) {
+    const { data } = this;
+    const { spans } = data;
+    return evaluated(this.table, sizes, (at) => {
+      const size = (expr) => (expr < 0 ? 0 : at.expr(expr));
+      const spanBytes = this.spanSizes.map(size);
+      const all = runningSum(this.rows, spans.from, spans.to, spanBytes);
+      const some = (column) => this.outputSpans.map((k) => column[k]);
+      const outputs = runningSum(this.rows, some(spans.from), some(spans.to), some(spanBytes));
+      const members = data.members.map(([expr]) => at.expr(expr));
+      const bound = evaluated(this.table, sizes, (of) => {
+        return data.bound.map((expr) => narrowed(of.expr(expr))).reduce((a, b) => (b > a ? b : a), 0);
+      });
+      const weights = narrowed(at.expr(data.weights));
+      const inputs = narrowed(at.expr(data.inputs));
+      const peak = narrowed(all.most);
+      return {
+        size: (expr) => {
+          try {
+            return size(expr);
+          } catch {
+            return evaluated(this.table, sizes, (of) => narrowed(of.expr(expr))) ?? 0;
+          }
+        },
+        members: members.map(narrowed),
+        inUse: all.rows,
+        outputs: outputs.rows,
+        inUseAt: all.sum,
+        outputsAt: outputs.sum,
+        peak,
+        peakRow: all.at,
+        bound,
+        weights,
+        inputs,
+        total: plus(peak, plus(weights, inputs)),
+      };
+    });
+  }
+
+  // The peak alone, from its formulas: quick enough for a map of shapes.
+  peakAt({ sizes }, withOutside) {
+    const { data } = this;
+    return evaluated(this.table, sizes, (at) => {
+      let most = null;
+      let which = 0;
+      data.members.forEach(([expr], k) => {
+        const value = at.expr(expr);
+        if (most === null || value > most) [most, which] = [value, k];
+      });
+      const outside = withOutside ? plus(narrowed(at.expr(data.weights)), narrowed(at.expr(data.inputs))) : 0;
+      return { bytes: plus(narrowed(most), outside), which };
+    });
+  }
+
+  // Tensors in memory at a row, the largest first: {tensor, bytes}.
+  alive(row, state) {
+    const { spans } = this.data;
+    const found = [];
+    for (let k = 0; k < spans.from.length; k += 1) {
+      if (spans.from[k] <= row && row < spans.to[k]) {
+        found.push({ span: k, tensor: spans.tensor[k], bytes: state.size(this.spanSizes[k]) });
+      }
+    }
+    return found.sort((a, b) => (a.bytes < b.bytes ? 1 : a.bytes > b.bytes ? -1 : a.span - b.span));
+  }
+
+  nodeLabel(row) {
+    const { rows } = this.data;
+    if (row < 0 || row >= this.rows) return "";
+    const op = rows.ops[rows.op[row]];
+    return op ? `${op} ${rows.name[row]}` : rows.name[row];
+  }
+
+  dims(tensor) {
+    return this.data.dims[this.data.tensors.dims[tensor]];
+  }
+}
+
+export function rangeText({ lo, hi, divisor }) {
+  const span = hi === null ? `${lo} and up` : lo === hi ? `${lo}` : `${lo} to ${hi.toLocaleString("en-US")}`;
+  return divisor > 1 ? `${span}, multiples of ${divisor}` : span;
+}
