@@ -134,6 +134,15 @@ def test_scan_stacks_along_its_axes() -> None:
     assert texts(shapes, "all") == ["8", "n"]
 
 
+def test_the_number_of_an_iteration_has_the_rank_that_the_body_declares() -> None:
+    for declared, dims in (([], ["3"]), ([1], ["3", "1"])):
+        inputs = [value("k", INT64, declared), value("go", BOOL, []), value("v", FLOAT)]
+        nodes = [node("Identity", "go", "on"), node("Relu", "v", "w"), node("Identity", "k", "s")]
+        one = node("Loop", "m go0 x", "y q", body=body(nodes, inputs, "on w s"))
+        proto = model(graph([one], [X], "y q", go0=True, m=3))
+        assert texts(assert_right(proto, {"n": 2}), "q") == dims
+
+
 def scanned(nodes: Sequence[onnx.NodeProto], outputs: str, start: onnx.ValueInfoProto) -> onnx.GraphProto:
     """A Scan over the rows of x (n of 8) with one state `a`, from `start`, and one row `b`."""
     inside = body(nodes, [value("a"), value("b")], outputs)

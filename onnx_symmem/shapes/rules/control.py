@@ -228,14 +228,20 @@ def _trip_count(ctx: NodeContext, body: Scope) -> Expr | None:
     return ctx.simplify(maximum(trips, 0)) if after == body.view.inputs[1] else None
 
 
+def _scalar(ctx: NodeContext, k: int, elem: int) -> State:
+    """The iteration's number or the condition as the body takes it: ONNX Runtime makes it 1-D on demand."""
+    body = ctx.node.subgraphs["body"]
+    declared = body.values[body.inputs[k]].dims if k < len(body.inputs) else None
+    return State((ONE,) if declared is not None and len(declared) == 1 else (), elem)
+
+
 @rule("Loop")
 def _loop(ctx: NodeContext) -> None:
-    scalar_int = State((), TensorProto.INT64)
-    scalar_bool = State((), TensorProto.BOOL)
+    given = (_scalar(ctx, 0, TensorProto.INT64), _scalar(ctx, 1, TensorProto.BOOL))
     start = [ctx.scope.state(k) for k in ctx.node.inputs[2:]]
     mark = len(ctx.scope.run.unknowns)
     count = len(start)
-    loop = _iterate(ctx, (scalar_int, scalar_bool), start, (), slice(1, 1 + count))
+    loop = _iterate(ctx, given, start, (), slice(1, 1 + count))
     inner = {u.symbol: u.bound for u in ctx.scope.run.unknowns[mark:]}
     trips = _trip_count(ctx, loop.body)
     results = list(loop.body.results())
