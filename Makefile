@@ -42,8 +42,8 @@ format: $(STAMP) ## format the sources and mend what lint can mend
 	@$(PY) -m ruff check --fix-only --quiet .
 	@$(PY) -m ruff format .
 
-bench: $(STAMP) ## reproduce the tables of the README and of docs/RESULTS.md
-	@$(PY) -m benchmarks.corpus $(ARGS)
+bench: $(STAMP) ## measure; ARGS="orders" picks a part, ARGS="--help" lists them
+	@$(PY) -m benchmarks $(ARGS)
 
 clean: ## remove everything that make, the tests and the tools made
 	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
 """Real models planned and run: predicted beside measured bytes, planned beside ONNX Runtime as shipped.
 
-    python -m benchmarks.corpus [--corpus FOLDER] [--models A,B] [--json FILE] [--write-docs]      make bench
+    python -m benchmarks.corpus [--corpus FOLDER] [--models A,B] [--json FILE] [--write-docs]
+    make bench ARGS="corpus"
 
 The corpus folder holds NAME.onnx without weights, `fill_weights.py` that writes them, and `cases.json` with
 shapes at which each model runs. Models whose weights stay away are planned only. Without the folder there is
@@ -10,65 +11,22 @@ nothing to measure, and the command says so and ends well.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.environment import Progress, how_made, without_options
 from benchmarks.planning import PLANNED_NODES, planning_times
 from benchmarks.results import ModelResult, Report, read_report, write_report
 from benchmarks.tables import mean_text, write_documents
 from benchmarks.trials import plan_only, trial
-from onnx_symmem.errors import ModelFileError
-from onnx_symmem.graph.load import check_external_data, load_model
+from benchmarks.weights import CORPUS, FILLED, is_complete, prepare, read_cases
 
-__all__ = ["main", "measure_models", "prepare", "read_cases"]
+__all__ = ["main", "measure_models"]
 
 ROOT = Path(__file__).resolve().parents[1]
-CORPUS = Path("..", "shared", "corpus")
-FILLED = Path("build", "corpus")
-
-
-def read_cases(corpus: Path, only: Sequence[str] = ()) -> dict[str, Any]:
-    """Entries of cases.json in its order, then models without an entry; `only` picks some by name."""
-    entries = json.loads((corpus / "cases.json").read_text())
-    models = sorted(path.stem for path in corpus.glob("*.onnx"))
-    found = {name: entries[name] for name in entries if name in models}
-    found |= {name: {"source": "", "cases": []} for name in models if name not in found}
-    unknown = [name for name in only if name not in found]
-    if unknown:
-        raise ValueError(f"{corpus}: no model {unknown[0]}; it has {', '.join(found)}")
-    return {name: found[name] for name in (only or found)}
-
-
-def prepare(corpus: Path, filled: Path, names: Sequence[str]) -> None:
-    """Copy models to `filled` and write their weights there, where that was not done before."""
-    missing = []
-    for name in names:
-        source, copy = corpus / f"{name}.onnx", filled / f"{name}.onnx"
-        if not copy.is_file() or copy.read_bytes() != source.read_bytes() or not _complete(copy):
-            missing.append(name)
-    if missing:
-        filled.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, str(corpus / "fill_weights.py"), str(filled), *missing]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-
-def _complete(path: Path) -> bool:
-    """Whether all weights are there."""
-    try:
-        check_external_data(load_model(path))
-    except ModelFileError:
-        return False
-    return True
 
 
 def measure_models(filled: Path, cases: dict[str, Any], tell: Callable[[str], None]) -> list[ModelResult]:
@@ -82,7 +40,7 @@ def measure_models(filled: Path, cases: dict[str, Any], tell: Callable[[str], No
             tell(f"{name}: {text}")
 
         try:
-            if entry["cases"] and _complete(path):
+            if entry["cases"] and is_complete(path):
                 result = trial(name, entry["source"], path, entry["cases"], step)
             else:
                 result = plan_only(name, entry["source"], path, step)
@@ -105,58 +63,6 @@ def _line(result: ModelResult, seconds: float) -> str:
     return f"{text}  optimize {result.total_seconds:.1f} s, all {seconds:.0f} s  {result.failed}".rstrip()
 
 
-# ------------------------------------------------------------------------------------------------ how made
-
-
-def _made(arguments: Sequence[str], start: float) -> dict[str, str]:
-    shown = _without(arguments, ("--json", "--corpus"))
-    took = time.perf_counter() - start
-    return {
-        "command": "make bench" + (f' ARGS="{shlex.join(shown)}"' if shown else ""),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "took": f"{took / 60:.0f} min" if took >= 90 else f"{took:.0f} s",
-        "hardware": _hardware(),
-        "versions": ", ".join(_versions()),
-    }
-
-
-def _without(arguments: Sequence[str], options: Sequence[str]) -> list[str]:
-    """The arguments but for options that only say where files are."""
-    kept, skip = [], False
-    for text in arguments:
-        if skip:
-            skip = False
-        elif text in options:
-            skip = True
-        elif not text.startswith(tuple(f"{option}=" for option in options)):
-            kept.append(text)
-    return kept
-
-
-def _hardware() -> str:
-    name = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        lines = [
-            line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line
-        ]
-        name = lines[0] if lines else name
-    memory = ""
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        memory = f", {os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB"
-    return f"{name}, {os.cpu_count()} cores{memory}, {platform.system()} {platform.machine()}"
-
-
-def _versions() -> list[str]:
-    found = [f"Python {platform.python_version()}"]
-    for name in ("onnx-symmem", "onnxruntime-gpu", "onnxruntime", "onnx", "numpy"):
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            continue
-    return found
-
-
 # ------------------------------------------------------------------------------------------------ command
 
 
@@ -167,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m benchmarks.corpus", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--corpus", type=Path, default=CORPUS, help=f"the models (default {CORPUS})")
-    parser.add_argument("--models", default="", metavar="A,B", help="only these, by name")
+    parser.add_argument("--models", "--only", default="", metavar="A,B", help="only these, by name")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file")
     parser.add_argument("--render", type=Path, metavar="FILE", help="take the results of such a file instead")
     parser.add_argument(
@@ -213,21 +119,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(corpus: Path, cases: dict[str, Any], sizes: Sequence[int], arguments: Sequence[str]) -> Report:
     """Everything measured, progress on stderr."""
     start = time.perf_counter()
-    live = sys.stderr.isatty()
-
-    def tell(text: str) -> None:
-        print(f"\r\033[K{text}" if live else text, end="" if live else "\n", file=sys.stderr, flush=True)
-
+    tell = Progress("corpus").tell
     tell("writing weights")
     prepare(corpus, FILLED, list(cases))
     models = measure_models(FILLED, cases, tell)
     planning = planning_times(sizes, tell)
-    if live:
-        tell("")
     for row in planning:
         print(f"{row.nodes:,} nodes planned in {row.total:.1f} s")
     return Report(
-        _made(arguments, start), tuple(models), tuple((row.nodes, dict(row.seconds)) for row in planning)
+        how_made(["corpus", *without_options(arguments, ("--json", "--corpus"))], start),
+        tuple(models),
+        tuple((row.nodes, dict(row.seconds)) for row in planning),
     )
 
 

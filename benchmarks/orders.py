@@ -1,206 +1,166 @@
-"""Orders compared: peak over certified bound per scheduler, and how symbolic comparisons were settled.
+"""Orders compared: the largest peak over the certified bound, per graph and scheduler.
 
-    python -m benchmarks.orders [FOLDER] [--models A,B] [--ablation A,B]
-
-Models are the .onnx files of a folder, without weights, or those of `models/`. A cell is the largest peak /
-bound over the steering shapes; peaks are those of the exact plan, the bound is for all shapes. Single-shape
-methods get the middle shape as their hint. The ablation plans again with parts of the search left out, on the
-domain as declared and on narrower ones.
+A cell is the largest peak / bound over the steering shapes of a graph; 1 is optimal. `portfolio` is ours
+without local search. Schedulers that need one shape get the middle one as their hint.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import exp, log
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
-import onnx
 
-from models.build import MODELS
-from onnx_symmem.expr.decide import Tally
-from onnx_symmem.expr.domain import Domain, SymbolRange
-from onnx_symmem.expr.expression import ZERO, Expr
-from onnx_symmem.expr.grid import evaluate
-from onnx_symmem.graph.load import load_model
-from onnx_symmem.memory.execution_order import default_order, priority_order
-from onnx_symmem.memory.plan import PlanInput, prepare
-from onnx_symmem.memory.profile import MemoryProfile, profile
-from onnx_symmem.memory.sizes import ValueSizes, from_written, value_sizes
+from benchmarks.case import Case, Shape, ratios
+from benchmarks.document import Finding, Page, Table, geometric_mean
+from benchmarks.environment import Progress
+from benchmarks.families import FAMILIES, graph_sources
 from onnx_symmem.order.baselines import inductor, reverse_list, symbolic_greedy, xla
-from onnx_symmem.order.bound import lower_bound
-from onnx_symmem.order.buffers import buffer_graph
 from onnx_symmem.order.candidates import buffer_bytes, peaks_at
 from onnx_symmem.order.limits import SearchLimits
-from onnx_symmem.order.planner import PlannedOrder, plan_order
-from onnx_symmem.order.steering import steering_shapes
-from onnx_symmem.shapes.engine import infer_shapes
+from onnx_symmem.order.planner import PlannedOrder
 
-__all__ = ["Case", "ablation", "case_of", "main", "methods"]
+__all__ = ["METHODS", "NO_SEARCH", "hint_shape", "peaks_by_method", "run"]
 
-_NO_SEARCH = replace(SearchLimits(), improved=0, rounds=0)
-_WIDTHS: Mapping[str, tuple[int, int | None]] = {"1..": (1, None), "1..64": (1, 64), "8..32": (8, 32)}
-
-
-@dataclass(frozen=True)
-class Case:
-    """A model as the schedulers see it."""
-
-    name: str
-    domain: Domain
-    shapes: Sequence[Mapping[str, int]]
-    prepared: Mapping[str, PlanInput]
-    sizes: ValueSizes
-    before: MemoryProfile
-    file: tuple[int, ...]
-
-    def planned(self, limits: SearchLimits | None = None) -> PlannedOrder:
-        """Our choice."""
-        given = {"onnxruntime": self.before.plan.order, "file": self.file}
-        return plan_order(self.prepared, self.sizes, self.domain, self.shapes, self.before, given, limits)
-
-    def peaks(self, order: Sequence[int]) -> tuple[int, ...]:
-        """Exact peaks at the steering shapes of an order, Shape and Size first."""
-        view = self.prepared["priority"].view
-        plan = self.prepared["priority"].plan(priority_order(view, order))
-        return peaks_at(profile(plan, self.sizes), self.shapes)
+MEAN, WORST = 1.02, 1.15
+NO_SEARCH = replace(SearchLimits(), improved=0, rounds=0)
+METHODS = (
+    "onnxruntime", "file", "symbolic-greedy", "reverse-list", "inductor", "xla", "portfolio", "ours",
+)  # fmt: skip
 
 
-def case_of(name: str, model: onnx.ModelProto | Path, ranges: tuple[int, int | None] = (1, None)) -> Case:
-    """A model with every input symbol in the same range where the model allows it."""
-    view = load_model(model).view()
-    shapes = infer_shapes(view, Domain())
-    if ranges != (1, None):
-        spec = {
-            symbol: SymbolRange(max(ranges[0], shapes.domain.range_of(symbol).lo), ranges[1])
-            for symbol in shapes.input_symbols
-            if symbol not in shapes.domain.equalities
-            and (ranges[1] is None or shapes.domain.range_of(symbol).lo <= ranges[1])
-        }
-        shapes = infer_shapes(view, Domain(spec))
-    sizes, keys = value_sizes(shapes.graph), from_written(shapes.graph)
-    prepared = {
-        "default": prepare(view.graph, keys, None, default_order),
-        "priority": prepare(view.graph, keys, None, priority_order),
-    }
-    before = profile(prepared["default"].plan(default_order(view.graph)), sizes)
-    samples = steering_shapes(shapes.domain, shapes.input_symbols)
-    file = tuple(range(len(view.graph.nodes)))
-    return Case(name, shapes.domain, samples, prepared, sizes, before, file)
+def hint_shape(shapes: Sequence[Shape]) -> int:
+    """Which steering shape is the hint: the middle of the domain, which stands second."""
+    return min(1, len(shapes) - 1)
 
 
-def methods(case: Case) -> tuple[dict[str, tuple[int, ...]], dict[str, Tally], PlannedOrder]:
-    """Peaks per method, comparison statistics of the symbolic ones, and our plan."""
-    graph = buffer_graph(case.prepared["priority"])
-    exprs: list[Expr] = [case.sizes.bytes[v] or ZERO for v in graph.values]
-    middle = min(1, len(case.shapes) - 1)
-    hint = [int(b) for b in buffer_bytes(graph, case.sizes, case.shapes)[:, middle]]
-    forward, first = symbolic_greedy(graph, exprs, case.domain)
-    backward, second = reverse_list(graph, exprs, case.domain)
+def peaks_by_method(case: Case) -> tuple[dict[str, tuple[int, ...]], PlannedOrder]:
+    """Peaks at the steering shapes by scheduler, and our plan."""
+    graph = case.graph
+    exprs = case.buffer_sizes(graph)
+    hint = [int(b) for b in buffer_bytes(graph, case.sizes, case.shapes)[:, hint_shape(case.shapes)]]
+    without, ours = case.planned(NO_SEARCH), case.planned()
     found = {
         "onnxruntime": peaks_at(case.before, case.shapes),
         "file": case.peaks(case.file),
-        "symbolic-greedy": case.peaks(forward),
-        "reverse-list": case.peaks(backward),
+        "symbolic-greedy": case.peaks(symbolic_greedy(graph, exprs, case.domain)[0]),
+        "reverse-list": case.peaks(reverse_list(graph, exprs, case.domain)[0]),
         "inductor": case.peaks(inductor(graph, hint, case.file)),
         "xla": case.peaks(xla(graph, hint)),
+        "portfolio": tuple(without.choice.after.at(shape) for shape in case.shapes),
+        "ours": tuple(ours.choice.after.at(shape) for shape in case.shapes),
     }
-    without = case.planned(_NO_SEARCH)
-    ours = case.planned()
-    found["portfolio"] = tuple(without.choice.after.at(shape) for shape in case.shapes)
-    found["ours"] = tuple(ours.choice.after.at(shape) for shape in case.shapes)
-    return found, {"symbolic-greedy": first, "reverse-list": second, "proofs": ours.choice.tally}, ours
+    return found, ours
 
 
-def worst(peaks: Sequence[int], bound: np.ndarray) -> float:
-    """The largest peak / bound over the steering shapes."""
-    return max((p / max(int(b), 1) for p, b in zip(peaks, bound, strict=True)), default=1.0)
-
-
-def bound_of(case: Case, planned: PlannedOrder) -> np.ndarray:
-    """The certified bound at the steering shapes."""
-    orders = [c.order for c in planned.candidates]
-    found = lower_bound(case.prepared["priority"], case.sizes, case.domain, orders, case.shapes)
-    return np.asarray(evaluate(found, case.shapes).max(axis=0))
-
-
-def ablation(name: str, model: onnx.ModelProto | Path) -> Iterator[list[str]]:
-    """Rows (model, domain, method, worst ratio, share of comparisons decided) on several domains."""
-    for words, ranges in _WIDTHS.items():
-        case = case_of(name, model, ranges)
-        found, tallies, ours = methods(case)
-        bound = bound_of(case, ours)
-        kinds = tallies["symbolic-greedy"].by_kind()
-        decided = sum(n for kind, n in kinds.items() if kind in ("LE", "GE", "EQ"))
-        share = decided / max(tallies["symbolic-greedy"].total, 1)
-        for method in ("onnxruntime", "symbolic-greedy", "portfolio", "ours"):
-            yield [name, words, method, f"{worst(found[method], bound):.3f}", f"{share:.0%}"]
-
-
-def _models(folder: Path | None) -> Iterator[tuple[str, Callable[[], onnx.ModelProto | Path]]]:
-    if folder is not None:
-        for path in sorted(folder.glob("*.onnx")):
-            yield path.stem, lambda path=path: path
-    else:
-        for name, recipe in MODELS.items():
-            yield name, recipe.builder
-
-
-def _row(cells: Iterable[Any]) -> str:
-    return "| " + " | ".join(str(c) for c in cells) + " |"
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the tables in Markdown."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.orders", description=__doc__.split("\n")[0])
-    parser.add_argument("folder", nargs="?", type=Path)
-    parser.add_argument("--models", default="", help="only these, by name")
-    parser.add_argument("--ablation", default="", help="models to plan on several domains, by name")
-    options = parser.parse_args(arguments)
-    only = [name for name in options.models.split(",") if name]
-    again = [name for name in options.ablation.split(",") if name]
-    ratios: dict[str, list[float]] = {}
-    statistics: list[list[Any]] = []
-    rows: list[list[str]] = []
-    for name, load in _models(options.folder):
-        if only and name not in only:
-            continue
+def run(only: Sequence[str] = ()) -> Page:
+    """The table of all families, or of some graphs by name."""
+    sources = {name: s for name, s in graph_sources().items() if not only or name in only}
+    rows: list[tuple[str | int | float, ...]] = []
+    gaps: list[tuple[str | int | float, ...]] = []
+    wrong: list[str] = []
+    found: dict[str, dict[str, float]] = {}
+    for name, source in Progress("orders").each(sources):
         start = time.perf_counter()
-        case = case_of(name, load())
-        found, tallies, ours = methods(case)
-        bound = bound_of(case, ours)
-        if not ratios:
-            print(_row(["model", "nodes", *found, "never worse", "s"]))
-            print(_row(["---"] * (len(found) + 4)))
-        cells = []
-        for method, peaks in found.items():
-            ratios.setdefault(method, []).append(worst(peaks, bound))
-            cells.append(f"{ratios[method][-1]:.3f}")
+        case = source.case()
+        peaks, ours = peaks_by_method(case)
+        bound = case.bound([c.order for c in ours.candidates])
+        found[name] = {method: max(ratios(peaks[method], bound), default=1.0) for method in METHODS}
         seconds = time.perf_counter() - start
-        print(_row([name, len(case.file), *cells, ours.choice.never_worse, f"{seconds:.0f}"]), flush=True)
-        for what, tally in tallies.items():
-            counted = sorted(tally.counts.items())
-            statistics += ([name, what, kind, tier, n] for (kind, tier), n in counted)
-        if name in again:
-            rows += ablation(name, load())
-    means = [f"{exp(sum(map(log, r)) / len(r)):.3f}" for r in ratios.values()]
-    print(_row(["geometric mean", "", *means, "", ""]))
-    print("\n" + _row(["model", "comparisons of", "verdict", "tier", "count"]))
-    print(_row(["---"] * 5))
-    for line in statistics:
-        print(_row(line))
-    if rows:
-        print("\n" + _row(["model", "domain", "method", "worst peak / bound", "comparisons decided"]))
-        print(_row(["---"] * 5))
-        for line in rows:
-            print(_row(line))
-    return 0
+        rows.append(
+            (name, source.family, case.nodes, *found[name].values(), ours.choice.never_worse, seconds)
+        )
+        wrong += _below(name, peaks, bound)
+        gaps += _gap(name, case, peaks, bound, ours)
+    worst = {name: by["ours"] for name, by in found.items()}
+    rows += _means(found, {name: s.family for name, s in sources.items()})
+    return Page(
+        "orders",
+        "Orders: peak over the certified bound",
+        """Bytes of activations and outputs at the worst of the steering shapes of a graph (corners and the
+        middle of its domain, dims from 1 up, 512 standing for no limit; images of CNN training have sides
+        that are multiples of 32), divided by a bound that no order of the same graph can go below at that
+        shape. Formulas alone; nothing is run.""",
+        (
+            _finding("geometric mean of ours", geometric_mean(worst.values()), MEAN),
+            _finding("worst of ours", max(worst.values(), default=1.0), WORST),
+            Finding(
+                "graphs where ours meets the bound at every steering shape",
+                f"{sum(r <= 1 + 1e-9 for r in worst.values())} of {len(worst)}",
+            ),
+            Finding(
+                f"graphs above {WORST}",
+                ", ".join(f"{n} {r:.3f}" for n, r in worst.items() if r > WORST) or "none",
+            ),
+        ),
+        (
+            Table(
+                "orders",
+                "Worst peak / bound",
+                ("graph", "family", "nodes", *METHODS, "never worse", "s"),
+                tuple(rows),
+                """onnxruntime: the order that would have run, with the dims ONNX Runtime knows; file: as
+                written; symbolic-greedy: the paper's forward greedy, the file's order where sizes cannot be
+                compared; reverse-list: BladeDISC++; inductor and xla: the best at one shape of what these
+                compilers try; portfolio: all heuristics at all steering shapes; ours: with local search,
+                proved never worse than onnxruntime or else kept.""",
+            ),
+            Table(
+                "gaps",
+                "Where a gap is left",
+                ("graph", "shape", "peak", "bound", "peak / bound", "best order known / bound", "pinned by"),
+                tuple(gaps),
+                """At the shape where ours is farthest from the bound. `best order known`: the best of all
+                candidates at this shape alone; where it is nearer the bound than ours, one order for all
+                shapes costs the difference. `pinned by`: what is alive at the peak, largest first.""",
+            ),
+        ),
+        wrong=tuple(wrong),
+    )  # fmt: skip
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _finding(what: str, ratio: float, target: float) -> Finding:
+    return Finding(what, f"{ratio:.3f}", f"<= {target}", ratio <= target)
+
+
+def _means(
+    found: dict[str, dict[str, float]], families: dict[str, str]
+) -> list[tuple[str | int | float | None, ...]]:
+    rows: list[tuple[str | int | float | None, ...]] = []
+    for family in (*FAMILIES, ""):
+        part = [by for name, by in found.items() if family in ("", families[name])]
+        if part:
+            means = [geometric_mean(by[method] for by in part) for method in METHODS]
+            rows.append(("geometric mean", family or "all", None, *means, "", None))
+    return rows
+
+
+def _below(name: str, peaks: dict[str, tuple[int, ...]], bound: np.ndarray) -> list[str]:
+    """No order can be below the bound."""
+    return [
+        f"{name}: {method} takes {p:,} bytes, below the bound {int(b):,}"
+        for method, values in peaks.items()
+        for p, b in zip(values, bound, strict=True)
+        if p < b
+    ]
+
+
+def _gap(
+    name: str, case: Case, peaks: dict[str, tuple[int, ...]], bound: np.ndarray, ours: PlannedOrder
+) -> list[tuple[str | int | float, ...]]:
+    by_shape = ratios(peaks["ours"], bound)
+    if not by_shape or max(by_shape) <= 1 + 1e-9:
+        return []
+    at = by_shape.index(max(by_shape))
+    shape = case.shapes[at]
+    best = min(c.peaks[at] for c in ours.candidates)
+    point = ours.choice.after.point_at(shape)
+    sizes = sorted(((slot.bytes.evaluate(shape), slot.name) for slot in point.live), reverse=True)
+    total = sum(size for size, _ in sizes) or 1
+    pinned = ", ".join(f"{what} {size / total:.0%}" for size, what in sizes[:3])
+    symbols = ", ".join(f"{s}={shape[s]}" for s in case.symbols if s in shape)
+    return [(
+        name, symbols, peaks["ours"][at], int(bound[at]), by_shape[at], best / max(int(bound[at]), 1),
+        f"{point.where}: {pinned}",
+    )]  # fmt: skip

@@ -23,7 +23,7 @@ from onnx_symmem.run.measure import Measurement, measure
 from onnx_symmem.run.session import shipped
 from onnx_symmem.shapes.engine import infer_shapes
 
-__all__ = ["plan_only", "trial"]
+__all__ = ["larger_shapes", "plan_only", "trial"]
 
 Tell = Callable[[str], None]
 
@@ -46,7 +46,7 @@ def trial(
         rows: list[ShapeResult] = []
         failed = ""
         wanted: list[Iterator[Mapping[str, int]]] = [iter([case]) for case in cases[:CASES]]
-        wanted.append(_larger(found, cases))
+        wanted.append(larger_shapes(found, cases))
         for candidates in wanted:
             for shape in candidates:
                 tell(", ".join(f"{k}={v}" for k, v in shape.items()))
@@ -113,7 +113,7 @@ def _bound(found: Optimized, shape: Mapping[str, int]) -> int | None:
     return None if full is None else choice.after.at(full)
 
 
-def _larger(found: Optimized, cases: Sequence[Mapping[str, int]]) -> Iterator[Mapping[str, int]]:
+def larger_shapes(found: Optimized, cases: Sequence[Mapping[str, int]]) -> Iterator[Mapping[str, int]]:
     """Larger shapes, best first: the largest case times a factor, at last only its first dim doubled."""
     shapes = found.details.shapes
     largest = max(cases, key=lambda case: _bound(found, case) or sum(case.values()))

@@ -3,9 +3,10 @@ import shutil
 
 import pytest
 
-from benchmarks import corpus
-from benchmarks.corpus import main, measure_models, prepare, read_cases
+from benchmarks.corpus import main, measure_models
+from benchmarks.environment import without_options
 from benchmarks.trials import plan_only, trial
+from benchmarks.weights import prepare, read_cases
 
 NAME = "whisper_decoder"
 
@@ -126,7 +127,7 @@ def test_wrong_usage(folder, arguments, words, capsys):
 
 
 def test_command_in_the_results_is_what_another_person_types():
-    without = corpus._without(
+    without = without_options(
         ["--json", "here.json", "--models", "a,b", "--corpus=there"], ("--json", "--corpus")
     )
     assert without == ["--models", "a,b"]

@@ -1,0 +1,132 @@
+"""Predicted beside measured bytes on ONNX Runtime, after every node: random graphs and the corpus.
+
+Every graph is planned, then run at two shapes. The peak by formula, the predicted peak and the measured peak
+have to be the same number, and so have predicted and measured bytes after each node.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.document import Finding, Page, Table
+from benchmarks.environment import Progress
+from benchmarks.weights import CORPUS, FILLED, is_complete, prepare, read_cases
+from models.random_graph import build_random_graph
+from onnx_symmem.api import optimize
+from onnx_symmem.errors import SymmemError
+from onnx_symmem.run.measure import measure
+
+__all__ = ["Check", "check", "run"]
+
+GRAPHS = 200
+_SHAPES = ({"n": 3, "m": 5}, {"n": 1, "m": 1})
+_NODES = 24
+_CASES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One model at one shape: nodes, those as predicted, and the three peaks; `formula` None: by data."""
+
+    nodes: int
+    equal: int
+    formula: int | None
+    predicted: int | None
+    measured: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything came out as predicted."""
+        formula = self.predicted if self.formula is None else self.formula
+        return self.nodes == self.equal > 0 and formula == self.predicted == self.measured
+
+
+def check(model: Any, shapes: Sequence[Mapping[str, int]]) -> tuple[Check, ...]:
+    """Plan a model, run it at some shapes; raises what `optimize` and `measure` raise."""
+    with tempfile.TemporaryDirectory(prefix="onnx-symmem-") as folder:
+        planned = Path(folder, "planned.onnx")
+        found = optimize(model, planned)
+        after, domain = found.details.choice.after, found.details.shapes.domain
+        needed = {s for member in after.members for s in member.symbols()}
+        checks = []
+        for shape in shapes:
+            full = domain.completed(shape)
+            result = measure(planned, shape, runs=1, latency_runs=0)
+            checks.append(
+                Check(
+                    len(result.nodes),
+                    result.prediction.equal,
+                    after.at(full) if needed <= full.keys() else None,
+                    result.predicted_peak,
+                    result.runs[0].requested_peak,
+                )
+            )
+    return tuple(checks)
+
+
+def run(only: Sequence[str] = (), graphs: int = GRAPHS) -> Page:
+    """Random graphs by seed, then the corpus; `only` picks models of the corpus, or `random`."""
+    wrong: list[str] = []
+    rows: list[tuple[str | int, ...]] = []
+    if not only or "random" in only:
+        seeds = {f"random graph {seed}": seed for seed in range(graphs)}
+        found: list[Check] = []
+        for name, seed in Progress("measured").each(seeds):
+            found += _checked(name, build_random_graph(_NODES, seed), _SHAPES, wrong)
+        rows.append(_row(f"{graphs} random graphs", found))
+    if (CORPUS / "cases.json").is_file():
+        cases = {n: c for n, c in read_cases(CORPUS).items() if c["cases"] and (not only or n in only)}
+        prepare(CORPUS, FILLED, list(cases))
+        for name, entry in Progress("measured").each(cases):
+            path = FILLED / f"{name}.onnx"
+            if is_complete(path):
+                rows.append(_row(name, _checked(name, path, entry["cases"][:_CASES], wrong)))
+    total = {k: sum(int(row[k]) for row in rows) for k in range(1, 5)}
+    return Page(
+        "measured",
+        "Predicted and measured bytes",
+        f"""Random graphs of {_NODES} nodes and the models of the corpus, planned, verified bit by bit against
+        the original, then run on ONNX Runtime's CPU provider under its memory profiler.""",
+        (
+            Finding("shapes at which all peaks are the same number", f"{total[2]} of {total[1]}", "all",
+                    total[1] == total[2]),
+            Finding("nodes after which bytes are as predicted", f"{total[4]:,} of {total[3]:,}", "all",
+                    total[3] == total[4]),
+        ),
+        (
+            Table(
+                "measured",
+                "Peaks and nodes",
+                ("models", "shapes", "shapes as predicted", "nodes", "nodes as predicted"),
+                tuple(rows),
+            ),
+        ),
+        wrong=tuple(wrong),
+    )  # fmt: skip
+
+
+def _checked(name: str, model: Any, shapes: Sequence[Mapping[str, int]], wrong: list[str]) -> list[Check]:
+    try:
+        found = check(model, shapes)
+    except SymmemError as error:
+        wrong.append(f"{name}: {error}")
+        return []
+    for shape, one in zip(shapes, found, strict=True):
+        if not one.holds:
+            words = ", ".join(f"{k}={v}" for k, v in shape.items())
+            wrong.append(
+                f"{name} at {words}: {one.equal} of {one.nodes} nodes equal; by formula {one.formula}, "
+                f"predicted {one.predicted}, measured {one.measured}"
+            )
+    return list(found)
+
+
+def _row(name: str, found: Sequence[Check]) -> tuple[str | int, ...]:
+    return (
+        name, len(found), sum(c.holds for c in found), sum(c.nodes for c in found),
+        sum(c.equal for c in found),
+    )  # fmt: skip
