@@ -24,6 +24,7 @@ from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray, Table, any_i
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.grid import Grid
 from onnx_symmem.expr.proof import Leaf, Points, Proof, Sectors
+from onnx_symmem.expr.samples import legal_near
 
 __all__ = [
     "MAX_POINTS",
@@ -251,9 +252,11 @@ class Prover:
         """The shape, completed, if it is legal and the row is negative there."""
         domain = self.domain
         free = {name: domain.range_of(name).lo for name in domain.symbols() if name not in domain.equalities}
-        whole = domain.completed({**free, **shape})
-        legal = domain.contains(whole) and all(_nonzero(divisor, whole) for divisor in self._divisors)
-        return whole if legal and self.value(row, whole) < 0 else None
+        given = {name: size for name, size in shape.items() if name not in domain.equalities}
+        whole = legal_near(domain, {**free, **given}, fixed=given)
+        if whole is None or not all(_nonzero(divisor, whole) for divisor in self._divisors):
+            return None
+        return whole if self.value(row, whole) < 0 else None
 
     def value(self, row: IntArray, shape: Mapping[str, int]) -> int:
         """The exact value of a row at a shape."""

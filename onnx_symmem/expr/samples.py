@@ -6,14 +6,13 @@ the number and the seed only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_symmem.expr.atom import SYMBOL
-from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.repair import Repair
 
 if TYPE_CHECKING:
     from onnx_symmem.expr.domain import Domain
@@ -29,11 +28,11 @@ def draw(domain: Domain, k: int, seed: int, symbols: tuple[str, ...]) -> tuple[d
     """Up to `k` different legal shapes over the domain's symbols and `symbols`."""
     names = [n for n in sorted({*domain.symbols(), *symbols}) if n not in domain.equalities]
     found: dict[tuple[int, ...], dict[str, int]] = {}
-    limits = _limits(domain, names)
+    repair = Repair(domain, names)
     rng = np.random.default_rng(seed)
 
     def offer(wanted: dict[str, int]) -> None:
-        legal = _legal(domain, wanted, limits)
+        legal = repair.legal(wanted)
         if legal is not None:
             found.setdefault(tuple(legal[n] for n in names), legal)
 
@@ -51,10 +50,16 @@ def draw(domain: Domain, k: int, seed: int, symbols: tuple[str, ...]) -> tuple[d
     return tuple(list(found.values())[:k])
 
 
-def legal_near(domain: Domain, wanted: Mapping[str, int]) -> dict[str, int] | None:
-    """A legal shape near the wanted sizes of all free symbols, completed; None where none was found."""
+def legal_near(
+    domain: Domain, wanted: Mapping[str, int], fixed: Collection[str] = ()
+) -> dict[str, int] | None:
+    """A legal shape near the wanted sizes of all free symbols, completed; None where none was found.
+
+    The sizes of `fixed` symbols are as wanted.
+    """
     names = sorted(n for n in wanted if n not in domain.equalities)
-    return _legal(domain, {n: wanted[n] for n in names}, _limits(domain, names))
+    shape = Repair(domain, names, fixed).legal({n: wanted[n] for n in names})
+    return shape if shape is None or all(shape[n] == wanted[n] for n in fixed) else None
 
 
 def _ends(domain: Domain, name: str) -> tuple[int, ...]:
@@ -102,43 +107,3 @@ def _log_uniform(domain: Domain, name: str, rng: np.random.Generator) -> int:
     step = allowed.divisor
     last = _FAR[0] // step if allowed.hi is None else (allowed.hi - allowed.lo) // step
     return allowed.lo + step * (int((last + 1) ** float(rng.random())) - 1)
-
-
-def _limits(domain: Domain, names: list[str]) -> dict[str, list[tuple[int, Expr]]]:
-    """For a symbol x: (sign, e) with sign * x >= e, from facts where x occurs once with factor +-1.
-
-    Each fact limits its alphabetically last such symbol, and only by symbols set before it.
-    """
-    limits: dict[str, list[tuple[int, Expr]]] = {name: [] for name in names}
-    for fact in domain.facts():
-        for mono, c in fact.terms:
-            if len(mono) == 1 and mono[0][1] == 1 and mono[0][0].kind == SYMBOL and abs(c) == 1:
-                name, rest = mono[0][0].name, Expr({m: -k for m, k in fact.terms if m != mono})
-                if name not in rest.symbols() and all(name > other for other in rest.symbols()):
-                    limits[name].append((c, rest))
-    return limits
-
-
-def _legal(
-    domain: Domain, wanted: dict[str, int], limits: dict[str, list[tuple[int, Expr]]]
-) -> dict[str, int] | None:
-    """The wanted shape, moved within the limits and completed; None if it is still not legal."""
-    shape: dict[str, int] = {}
-    for name, value in wanted.items():  # in alphabetical order, as the limits need it
-        for sign, limit in limits[name]:
-            bound = limit.evaluate(shape) * sign
-            value = max(value, bound) if sign > 0 else min(value, bound)
-        allowed = domain.range_of(name)
-        value -= (value - allowed.lo) % allowed.divisor
-        value = max(value, allowed.lo)
-        shape[name] = value if allowed.hi is None else min(value, allowed.hi)
-    shape = domain.completed(shape)
-    # What `contains` would find out about free symbols holds by construction.
-    given = shape.keys()
-    for name in domain.equalities.keys() & domain.ranges.keys() & given:
-        if shape[name] not in domain.ranges[name]:
-            return None
-    if any(shape[name] < 1 for name in domain.equalities.keys() & given - domain.ranges.keys()):
-        return None
-    facts = (fact for fact in domain.inequalities if fact.symbols() <= given)
-    return None if any(fact.evaluate(shape) < 0 for fact in facts) else shape
