@@ -1,7 +1,8 @@
 // Peak over the shapes: a map over two symbols, or a curve over one, the others as they are set.
 
 import { stops } from "./controls.js";
-import { bytes, count, drawn, element } from "./words.js";
+import { axis } from "./timeline.js";
+import { bytes, count, drawn, element, roundBytes } from "./words.js";
 
 const [ACROSS, DOWN] = [44, 26]; // cells
 const HEIGHT = 330;
@@ -130,15 +131,14 @@ export class ShapeMap {
   curve(name) {
     const { x, y, w, h } = this.box;
     const found = this.columns.map((size) => this.peakAt({ [name]: size }));
-    const top = Math.max(1, this.budget === null ? 0 : 0, ...found.map((cell) => (cell ? Number(cell.bytes) : 0))) * 1.05;
+    const { ticks, end: top } = axis(Math.max(1, ...found.map((cell) => (cell ? Number(cell.bytes) : 0))));
     const dx = w / Math.max(this.columns.length - 1, 1);
     const at = (size) => y + h - (Number(size) / top) * h;
     const d = found.flatMap((cell, k) => (cell ? [`${k && found[k - 1] ? "L" : "M"}${(x + k * dx).toFixed(1)} ${at(cell.bytes).toFixed(1)}`] : [])).join("");
     const parts = [drawn("line", { class: "axis", x1: x, x2: x + w, y1: y + h, y2: y + h })];
-    for (const part of [0, 0.25, 0.5, 0.75, 1]) {
-      const size = (top / 1.05) * part;
+    for (const size of ticks) {
       parts.push(drawn("line", { class: "grid", x1: x, x2: x + w, y1: at(size), y2: at(size) }));
-      parts.push(drawn("text", { class: "tick", x: x - 8, y: at(size) + 4, "text-anchor": "end", text: bytes(Math.round(size)) }));
+      parts.push(drawn("text", { class: "tick", x: x - 8, y: at(size) + 4, "text-anchor": "end", text: roundBytes(size) }));
     }
     parts.push(drawn("path", { class: "curve", d }));
     if (this.budget !== null && this.budget <= top) {
@@ -187,7 +187,7 @@ export class ShapeMap {
     const step = Math.max(1, Math.ceil((high - low) / 8));
     const first = Math.floor(low / step);
     const many = Math.floor(high / step) - first + 1;
-    const limit = (k) => bytes(2 ** ((first + k) * step)).replace(/\.0+ /, " ");
+    const limit = (k) => roundBytes(2 ** ((first + k) * step));
     return {
       title: "Peak",
       of: (cell) => Math.floor(Math.log2(Math.max(Number(cell.bytes), 1)) / step) - first,

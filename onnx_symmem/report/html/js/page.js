@@ -11,6 +11,7 @@ import { Timeline } from "./timeline.js";
 import { bytes, change, count, element, exactly, formula, parseBytes, pythonText, share } from "./words.js";
 
 const place = (id) => document.getElementById(id);
+const FEW = 8; // formulas shown at first, where there are many
 const LABELS = { exact: "exact", bound: "upper bound", unknown: "not everything is counted" };
 
 class Page {
@@ -232,16 +233,28 @@ class Page {
       return { line, value, mark };
     });
     place("members").replaceChildren(...this.lines.map(({ line }) => line));
+    const all = place("all-members");
+    this.few = members.length > FEW + 2;
+    all.hidden = !this.few;
+    all.textContent = `Show all ${members.length}`;
+    all.addEventListener("click", () => {
+      this.few = !this.few;
+      all.textContent = this.few ? `Show all ${members.length}` : `Show the ${FEW} largest here`;
+      this.ask();
+    });
   }
 
   members(state) {
-    const most = state.members.reduce((a, b) => (b > a ? b : a), state.members[0]);
+    const falling = [...state.members].sort((a, b) => (a < b ? 1 : a > b ? -1 : 0));
+    const most = falling[0];
+    const least = this.few ? falling[FEW - 1] : falling.at(-1);
     this.lines.forEach(({ line, value, mark }, k) => {
       const size = state.members[k];
       const isPeak = size === most;
       value.textContent = bytes(size);
       value.title = exactly(size);
       line.classList.toggle("is-peak", isPeak);
+      line.hidden = size < least;
       mark.textContent = isPeak ? "▲ peak here" : "";
     });
   }

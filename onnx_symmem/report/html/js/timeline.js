@@ -1,7 +1,7 @@
 // Bytes in use over the run, stacked by scope; under it the moment that is looked at, and lifetimes.
 
 import { ACTIVATION, INPUT, OUTPUT, WEIGHT } from "./model.js";
-import { bytes, count, drawn, element } from "./words.js";
+import { bytes, count, drawn, element, roundBytes } from "./words.js";
 
 const HEIGHT = 300;
 const MARGIN = { left: 78, right: 14, top: 22, bottom: 34 };
@@ -111,7 +111,7 @@ export class Timeline {
     const parts = [];
     for (const tick of ticks) {
       parts.push(drawn("line", { class: "grid", x1: MARGIN.left, x2: right, y1: y(tick), y2: y(tick) }));
-      parts.push(drawn("text", { class: "tick", x: MARGIN.left - 8, y: y(tick) + 4, "text-anchor": "end", text: bytes(tick).replace(/\.0+ /, " ") }));
+      parts.push(drawn("text", { class: "tick", x: MARGIN.left - 8, y: y(tick) + 4, "text-anchor": "end", text: roundBytes(tick) }));
     }
     // From the top of the stack down: each area covers the one before.
     const layers = [

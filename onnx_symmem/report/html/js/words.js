@@ -21,6 +21,11 @@ export function bytes(value) {
   return `${sign}${text} ${UNITS[unit]}`;
 }
 
+// For marks at round sizes: 1 GiB, 2.5 GiB.
+export function roundBytes(value) {
+  return bytes(value).replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
+}
+
 export function exactly(value) {
   return `${count(value)} ${Number(value) === 1 ? "byte" : "bytes"}`;
 }
