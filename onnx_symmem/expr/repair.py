@@ -29,7 +29,7 @@ _DOUBLINGS = 40
 @dataclass(frozen=True, slots=True)
 class _Fact:
     expr: Expr  # >= 0
-    symbols: tuple[str, ...]
+    symbols: tuple[str, ...]  # the last name first
     moves: tuple[tuple[str, int, Expr], ...]  # (x, c, e) with expr == c*x + e, the dependent symbol first
 
 
@@ -82,7 +82,7 @@ class Repair:
             size = self._within(name, -(-limit // c), up=True) if c > 0 else self._within(name, limit // c)
             if c * size >= limit:
                 return name, size
-        for name in sorted(reversed(fact.symbols), key=lambda name: moved[name]):
+        for name in sorted(fact.symbols, key=lambda name: moved[name]):
             if name in self.fixed:
                 continue
             for size in self._around(name, shape[name]):
@@ -126,4 +126,4 @@ def _fact(expr: Expr, fixed: Collection[str]) -> _Fact:
     sides = [c > 0 for _, c in expr.terms]
     moves.sort(key=lambda move: move[0], reverse=True)
     moves.sort(key=lambda move: sides.count(move[1] > 0))
-    return _Fact(expr, tuple(sorted(expr.symbols())), tuple(moves))
+    return _Fact(expr, tuple(sorted(expr.symbols(), reverse=True)), tuple(moves))
