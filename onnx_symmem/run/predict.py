@@ -250,7 +250,7 @@ class _Matched:
                 size = -(-prod(dims) * bits // 8)
                 self.seen[id(graph), value] = max(size, self.seen.get((id(graph), value), 0))
             inferred = graph.dims[value]
-            if inferred is None:
+            if inferred is None or _never_made(node, len(inferred), dims):
                 continue
             if not iterated and len(inferred) == len(dims):
                 for dim, size in zip(inferred, dims, strict=True):
@@ -264,6 +264,11 @@ class _Matched:
             if wrong:
                 text = "[" + ", ".join(map(str, inferred)) + "]"
                 self.wrong.append(WrongDims(graph.view.values[value].name, label, text, dims))
+
+
+def _never_made(node: Node, rank: int, dims: tuple[int, ...]) -> bool:
+    """Whether a Loop did not run at all and left an output empty, of a rank that is ONNX Runtime's guess."""
+    return node.op == "Loop" and len(dims) != rank and prod(dims) == 0
 
 
 def _branch(node: Node, turn: Sequence[NodeEvent]) -> str:

@@ -28,7 +28,7 @@ import numpy as np
 import onnx
 import onnx.helper
 
-from onnx_symmem.errors import ModelFileError, RunFailed, UsageError
+from onnx_symmem.errors import ModelFileError, RunFailed, UnsupportedModel, UsageError
 from onnx_symmem.graph.load import LoadedModel, check_external_data
 from onnx_symmem.rewrite.reorder import execution_order_of
 
@@ -62,6 +62,13 @@ ORDERS = {"priority": "PRIORITY_BASED", "default": "DEFAULT"}
 ARENAS = {"same_as_requested": "kSameAsRequested", "power_of_two": "kNextPowerOfTwo"}
 
 _ENV_ALLOCATORS = "session.use_env_allocators"
+# How ONNX Runtime says that it has no such op, no kernel for it, or not its opset.
+_NO_SUCH_OP = (
+    "is not a registered function/op",
+    "No Op registered for",
+    "Could not find an implementation for",
+    "is under development and support for this is limited",
+)
 _FOLDER = "session.model_external_initializers_file_folder_path"
 _SILENT = 4  # log severity "fatal": what goes wrong arrives as an exception
 
@@ -181,8 +188,9 @@ def create_session(
 ) -> onnxruntime.InferenceSession:
     """A session on a model (path, proto or LoadedModel) under `settings` (default: `kept()`).
 
-    `options` replaces what `settings.to_session_options()` would give. Raises RunFailed where ONNX Runtime
-    refuses the model, UsageError where CUDA is asked for and not there.
+    `options` replaces what `settings.to_session_options()` would give. Raises UnsupportedModel where ONNX
+    Runtime does not know an op or its opset, RunFailed where it refuses the model, UsageError where CUDA is
+    asked for and not there.
     """
     import onnxruntime as ort
 
@@ -201,7 +209,12 @@ def create_session(
                 _register_cpu_arena()
             session = ort.InferenceSession(source, options, providers=providers, enable_fallback=0)
         except Exception as error:  # the exceptions of ONNX Runtime have no base class of their own
-            raise RunFailed(f"{label}: ONNX Runtime refused the model: {reason_of(error)}") from error
+            reason = reason_of(error)
+            if any(text in reason for text in _NO_SUCH_OP):
+                raise UnsupportedModel(
+                    f"{label}: this ONNX Runtime cannot run the model: {reason}"
+                ) from error
+            raise RunFailed(f"{label}: ONNX Runtime refused the model: {reason}") from error
     if settings.provider == "cuda" and session.get_providers()[0] != PROVIDERS["cuda"]:
         raise UsageError(_no_cuda("ONNX Runtime could not load its CUDA provider"))
     return session
@@ -242,7 +255,7 @@ def feeds_of(feeds: Mapping[str, Any]) -> dict[str, Any]:
             bits = np.ascontiguousarray(array).view(np.uint16 if array.itemsize == 2 else np.uint8)
             values[name] = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, kind)
         else:
-            values[name] = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+            values[name] = ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"))
     return values
 
 

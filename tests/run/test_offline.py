@@ -3,7 +3,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnx_symmem.errors import RunFailed, UsageError
+from onnx_symmem.errors import UnsupportedModel, UsageError
 from onnx_symmem.graph.load import external_entry, load_model
 from onnx_symmem.run.offline import optimize_offline
 from onnx_symmem.run.session import create_session, run_session
@@ -50,7 +50,9 @@ def test_model_given_as_an_object(tmp_path):
 
 
 def test_refused_model_is_one_line(tmp_path):
-    with pytest.raises(RunFailed, match="dense: ONNX Runtime refused the model: .*Nope") as caught:
+    with pytest.raises(
+        UnsupportedModel, match="dense: this ONNX Runtime cannot run the model: .*Nope"
+    ) as caught:
         optimize_offline(load_model(dense("Nope")), tmp_path)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnx_symmem.errors import ModelFileError, RunFailed, UsageError
+from onnx_symmem.errors import ModelFileError, RunFailed, UnsupportedModel, UsageError
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.run import session as session_module
 from onnx_symmem.run.session import (
@@ -104,7 +104,7 @@ def test_missing_file():
 def test_refusal_is_one_line_naming_the_cause():
     model = chain()
     model.graph.node[0].op_type = "Nope"
-    with pytest.raises(RunFailed) as caught:
+    with pytest.raises(UnsupportedModel) as caught:
         create_session(model)
     message = str(caught.value)
     assert "\n" not in message
