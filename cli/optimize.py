@@ -38,6 +38,10 @@ __all__ = ["command"]
     callback=lambda _ctx, _param, texts: tuple(parse_shape(t, "--verify-at") for t in texts),
     help="A shape at which original and result are run and compared; repeatable. Default: small shapes.",
 )  # fmt: skip
+@click.option(
+    "--dispatch/--no-dispatch", default=True, show_default=True,
+    help="Where no order is good at all shapes, write several; the shapes of the inputs choose.",
+)  # fmt: skip
 @click.option("--no-verify", is_flag=True, help="Do not run original and result before writing.")
 @json_option
 @click.pass_context
@@ -50,6 +54,7 @@ def command(
     ort_level: str,
     inputs: dict[str, str],
     verify_at: tuple[dict[str, int], ...],
+    dispatch: bool,
     no_verify: bool,
     as_json: bool,
 ) -> Any:
@@ -73,6 +78,7 @@ def command(
             verify=not no_verify,
             verify_at=verify_at,
             inputs=inputs,
+            dispatch=dispatch,
             progress=ticker(tell),
         )
     from onnx_symmem.report.text.optimization import show_optimization

@@ -72,6 +72,7 @@ def optimize(
     inputs: Mapping[str, Fill] | None = None,
     search: SearchLimits | None = None,
     seed: int = 0,
+    dispatch: bool = True,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Optimized:
     """Plan a model so that ONNX Runtime needs less memory at every shape of `domain`, and write it to `out`.
@@ -79,12 +80,13 @@ def optimize(
     domain: what is known of the input dims, e.g. `{"batch": (1, 64), "seq": (1, None)}`. ort_level: graph
     optimisations of ONNX Runtime applied before planning (none, basic, extended). verify: run original and
     result, at `verify_at` or at small shapes found by trying, on generated `inputs`, and require equal bits
-    before anything is written. progress: called with (stage, steps done, steps in all).
+    before anything is written. dispatch: where no order is good at all shapes, write several that the shapes
+    of the inputs choose from. progress: called with (stage, steps done, steps in all).
     """
     target = None if out is None else Path(out)
     shapes = (verify_at,) if isinstance(verify_at, Mapping) else tuple(verify_at)
     options = OptimizeOptions(
-        provider, ort_level, verify, shapes, inputs or {}, search or SearchLimits(), seed
+        provider, ort_level, verify, shapes, inputs or {}, search or SearchLimits(), seed, dispatch
     )
     found = optimize_model(model, target, domain, options, progress)
     return Optimized(found.proto, optimization_figures(found, target), found)

@@ -21,7 +21,8 @@ class MeasuredRun:
     `settings` is kept (in `execution_order`, priority or default), baseline (ONNX Runtime's own graph at the
     level `optimization`, and its order, with the memory settings of kept), shipped, or custom. The prediction
     is for the first run. `predicted_peak` and `nodes_equal` are None where nothing is predicted, for the
-    reason `why_not`; `taken` are data-dependent dims that were read off the run.
+    reason `why_not`; `taken` are data-dependent dims that were read off the run. Of a model with several
+    `versions`, `chosen_version` is the one that runs.
     """
 
     model: str
@@ -46,6 +47,8 @@ class MeasuredRun:
     wrong_dims: tuple[Mapping[str, Any], ...]
     first_ms: float | None
     latency_ms: float | None
+    chosen_version: int | None = None
+    versions: int = 0
 
     @property
     def first(self) -> RunFigures:
@@ -61,6 +64,8 @@ class MeasuredRun:
             "settings": self.settings,
             "optimization": self.optimization,
             "execution_order": self.execution_order,
+            "chosen_version": self.chosen_version,
+            "versions": self.versions,
             "label": self.label,
             "predicted_peak": self.predicted_peak,
             "measured_peak": self.first.requested_peak,
@@ -196,6 +201,8 @@ def measured_run(m: Measurement) -> MeasuredRun:
         ),
         first_ms=m.first_ms,
         latency_ms=m.latency_ms,
+        chosen_version=m.version,
+        versions=m.versions,
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from onnx_symmem.expr.decide import Kind, Tally
 from onnx_symmem.memory.profile import UNKNOWN, MemoryProfile
+from onnx_symmem.order.dispatch import Dispatch
 from onnx_symmem.report.findings import (
     data_symbols,
     left_out,
@@ -14,7 +16,7 @@ from onnx_symmem.report.findings import (
     settled,
     shape_findings,
 )
-from onnx_symmem.report.results import Candidate, Optimization, VerifiedShape
+from onnx_symmem.report.results import Candidate, Optimization, VerifiedShape, VersionFigures
 from onnx_symmem.run.pipeline import OptimizedModel
 
 __all__ = ["comparison_counts", "in_place_count", "optimization_figures"]
@@ -24,14 +26,14 @@ def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimizatio
     """The figures of one `optimize`."""
     shapes, choice = found.shapes, found.choice
     chosen = choice.chosen
-    members = (*choice.before.members, *choice.after.members, *found.bound.members)
+    members = (*choice.before.members, *found.after.members, *found.bound.members)
     symbols = data_symbols(shapes, frozenset().union(*(m.symbols() for m in members)))
     samples = tuple(
         settled(shapes, {name: shape[name] for name in shapes.input_symbols}, symbols)
         for shape in found.samples
     )
     before = peak_values(choice.before.members, samples, found.before.label, left_out(found.before))
-    after = peak_values(choice.after.members, samples, chosen.profile.label, left_out(chosen.profile))
+    after = peak_values(found.after.members, samples, chosen.profile.label, left_out(chosen.profile))
     known = [a is not None and b is not None for (_, b), (_, a) in zip(before.at, after.at, strict=True)]
     return Optimization(
         model=found.source.label,
@@ -48,11 +50,11 @@ def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimizatio
         after=after,
         lower_bound=peak_values(found.bound.members, samples, "bound"),
         order_before=found.order_before,
-        order_after=chosen.name,
+        order_after=chosen.name if found.dispatch is None else _names(found.dispatch),
         moved_nodes=found.moved_nodes,
         in_place_before=in_place_count(found.before),
         in_place_after=in_place_count(chosen.profile),
-        never_worse=choice.never_worse,
+        never_worse=found.never_worse,
         # What is not counted may depend on the order.
         optimal=found.optimal and chosen.profile.label != UNKNOWN,
         candidates=tuple(
@@ -64,6 +66,26 @@ def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimizatio
         comparisons=comparison_counts(choice.tally),
         verified=tuple(VerifiedShape(v.shape, v.outputs) for v in found.verified),
         seconds=found.seconds,
+        versions=() if found.dispatch is None else _versions(found.dispatch, samples),
+        overhead_bytes=0 if found.dispatch is None else found.dispatch.overhead,
+    )
+
+
+def _names(dispatch: Dispatch) -> str:
+    return " | ".join(v.candidate.name for v in dispatch.versions)
+
+
+def _versions(dispatch: Dispatch, samples: Sequence[Mapping[str, int]]) -> tuple[VersionFigures, ...]:
+    """What each version takes by itself, and at which of the samples it is the one that runs."""
+    full = [dispatch.domain.completed(shape) for shape in samples]
+    runs = [dispatch.version_at(shape) for shape in full]
+    return tuple(
+        VersionFigures(
+            v.candidate.name,
+            peak_values(v.peak.members, samples, v.candidate.profile.label),
+            tuple(at for at, run in enumerate(runs) if run == k),
+        )
+        for k, v in enumerate(dispatch.versions)
     )
 
 

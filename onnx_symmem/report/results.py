@@ -21,6 +21,7 @@ __all__ = [
     "SymbolFigures",
     "UnknownDimFigures",
     "VerifiedShape",
+    "VersionFigures",
 ]
 
 SCHEMA_VERSION = 1
@@ -81,6 +82,18 @@ class Candidate:
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "peaks": list(self.peaks), "outcome": self.outcome}
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFigures:
+    """One of several orders in one file: its name and its peak; `runs_at` numbers the samples it runs at."""
+
+    name: str
+    peak: PeakFigures
+    runs_at: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "peak": self.peak.to_json(), "runs_at": list(self.runs_at)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +183,11 @@ class VerifiedShape:
 
 @dataclass(frozen=True, slots=True)
 class Optimization:
-    """Result of `optimize`."""
+    """Result of `optimize`.
+
+    `versions` are the orders among which the shapes of the inputs decide, empty where there is one only;
+    `overhead_bytes` is what deciding leaves in memory, in `after` already.
+    """
 
     model: str
     out: str | None
@@ -196,6 +213,8 @@ class Optimization:
     comparisons: Mapping[str, Mapping[str, int]]
     verified: tuple[VerifiedShape, ...]
     seconds: Mapping[str, float]
+    versions: tuple[VersionFigures, ...] = ()
+    overhead_bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -221,6 +240,8 @@ class Optimization:
             },
             "in_place": {"before": self.in_place_before, "after": self.in_place_after},
             "never_worse": self.never_worse,
+            "versions": [v.to_json() for v in self.versions],
+            "overhead_bytes": self.overhead_bytes,
             "optimal": self.optimal,
             "candidates": [c.to_json() for c in self.candidates],
             "comparisons": {kind: dict(tiers) for kind, tiers in self.comparisons.items()},

@@ -6,7 +6,7 @@ inputs from outside. Outputs of constant dims are disguised, so that they are no
 branch starts (see `hiding`). Every value keeps its canonical dims, inside branches too, which is what lets
 operators work in place.
 
-The first two of two versions are one If deep, others deeper. ONNX Runtime packs no weights for kernels two Ifs
+Of two versions each is one If deep, of more only the first. ONNX Runtime packs no weights for kernels two Ifs
 deep, so there some kernels are slower, and round otherwise than with packed weights.
 
 A few bytes are there while a branch runs that its schedule alone would not need: one per condition, vectors
@@ -39,15 +39,17 @@ from onnx_symmem.rewrite.value_info import write_dims
 from onnx_symmem.shapes.names import dim_text
 from onnx_symmem.shapes.table import ModelShapes
 
-__all__ = ["NO_LIMIT", "VERSIONS", "Version", "emit_versions", "versions_of"]
+__all__ = ["BRANCH", "NO_LIMIT", "VERSIONS", "Version", "emit_versions", "versions_of"]
 
 VERSIONS = "onnx_symmem.versions"
 """Key of the model's metadata that describes its versions, as JSON."""
 
+BRANCH = "symmem/versions"
+"""How the names of the Ifs begin whose branches are versions."""
+
 NO_LIMIT = (1 << 63) - 1
 
 _WORTH_HIDING = 256  # bytes; smaller outputs may be allocated early
-_BRANCH = "symmem/versions"
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,9 @@ class _Emission:
         self.taken.update(i.name for v in versions for i in v.expansion.instances)
         self.hidden: dict[int, tuple[int, int]] = {}  # by base node: position of its input, rank of that
         self.early = 0  # bytes of outputs that are allocated before a branch starts
+        self.branch = BRANCH
+        while any(n.name.startswith(self.branch) for sub in self.base.walk() for n in sub.nodes):
+            self.branch += "_"
         self.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
 
     def _is_made(self, value: int) -> bool:
@@ -149,7 +154,7 @@ class _Emission:
         result = self._assembled(made)
         self._describe(result, [list(map(str, p)) for p in peaks], overhead, None)
         if self.rule == "default":
-            _for_default(result)
+            _for_default(result, self.branch)
         return result
 
     # -- one version -------------------------------------------------------------------------------------
@@ -165,7 +170,7 @@ class _Emission:
         result = expanded_model(self.written, self.versions[chosen].expansion)
         self._describe(result, [list(map(str, v.peaks)) for v in self.versions], 0, chosen)
         if self.rule == "default":
-            _for_default(result)
+            _for_default(result, self.branch)
         return result
 
     # -- outputs of constant dims ------------------------------------------------------------------------
@@ -228,12 +233,12 @@ class _Emission:
             if k:
                 names = [self._fresh(f"{name}/later{k}") for name in names]
             node = helper.make_node(
-                "If", [made.conditions[k]], names, name=f"{_BRANCH}/{k}",
+                "If", [made.conditions[k]], names, name=f"{self.branch}/{k}",
                 then_branch=self._branch(k, made.zeros), else_branch=inner,
             )  # fmt: skip
             if not k:
                 return node
-            inner = helper.make_graph([node], f"{_BRANCH}/from_{k}", [], self._output_infos(names))
+            inner = helper.make_graph([node], f"{self.branch}/from_{k}", [], self._output_infos(names))
         raise AssertionError
 
     def _branch(self, version: int, zeros: Mapping[int, str]) -> GraphProto:
@@ -270,7 +275,7 @@ class _Emission:
         infos = expanded_infos(self.written.graph, expansion, renamed)
         infos = [info for info in infos if info.name not in known]
         return helper.make_graph(
-            nodes, f"{_BRANCH}/version_{version}", [], self._output_infos(outputs), value_info=infos
+            nodes, f"{self.branch}/version_{version}", [], self._output_infos(outputs), value_info=infos
         )
 
     def _output_infos(self, names: Sequence[str]) -> list[ValueInfoProto]:
@@ -314,6 +319,7 @@ class _Emission:
         ]
         document: dict[str, Any] = {
             "format": 1,
+            "branches": self.branch,
             "policy": self.policy,
             "outside": len(entries) - 1 if self.policy == FITS else 0,
             "domain": _facts(self.domain, self.shapes.input_symbols),
@@ -348,23 +354,23 @@ def _info_bytes(info: ValueInfoProto) -> int:
     return known or 0
 
 
-def _for_default(model: onnx.ModelProto) -> None:
+def _for_default(model: onnx.ModelProto, prefix: str) -> None:
     """Put the nodes of every schedule where the DEFAULT traversal runs them in the order they have now."""
     view = view_model(model).graph
-    branches = [node for node in view.nodes if node.name.startswith(_BRANCH)]
+    branches = [node for node in view.nodes if node.name.startswith(prefix)]
     if not branches:
         _sort_for_default(model.graph, view)
     for node in branches:
         for attribute in model.graph.node[node.index].attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                _sort_branch(attribute.g, node.subgraphs[attribute.name])
+                _sort_branch(attribute.g, node.subgraphs[attribute.name], prefix)
 
 
-def _sort_branch(graph: GraphProto, view: GraphView) -> None:
+def _sort_branch(graph: GraphProto, view: GraphView, prefix: str) -> None:
     for proto, node in zip(graph.node, view.nodes, strict=True):
         for attribute in proto.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH and node.name.startswith(_BRANCH):
-                _sort_branch(attribute.g, node.subgraphs[attribute.name])
+            if attribute.type == onnx.AttributeProto.GRAPH and node.name.startswith(prefix):
+                _sort_branch(attribute.g, node.subgraphs[attribute.name], prefix)
     _sort_for_default(graph, view)
 
 

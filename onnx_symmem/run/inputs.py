@@ -336,4 +336,4 @@ def _fitted(spec: InputSpec, array: np.ndarray, source: str) -> np.ndarray:
         raise UsageError(
             f"input '{spec.name}': {source} has dims {list(array.shape)}; expected {list(spec.dims)}"
         )
-    return np.ascontiguousarray(array)
+    return np.asarray(array, order="C")  # a scalar stays one

@@ -19,7 +19,9 @@ from typing import Any
 from onnx_symmem.errors import RunFailed, UsageError
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.graph.load import LoadedModel, load_model
+from onnx_symmem.rewrite.guards import LIMIT
 from onnx_symmem.run.baseline import baseline_settings, predict_baseline
+from onnx_symmem.run.branches import branches_of
 from onnx_symmem.run.device import device_bytes_in_use
 from onnx_symmem.run.inputs import Fill, generate_inputs, resolve_shape
 from onnx_symmem.run.predict import Mismatch, NodeBytes, Prediction, WrongDims, predict
@@ -63,6 +65,7 @@ class Measurement:
     `scratch` is how far use of the arena went beyond the tensors: kernels' buffers and chunk slack.
     `first_ms` and `latency_ms` (median of further runs) are without profiling, None where not asked for.
     `device_bytes` is the growth of all memory in use on the GPU, libraries included; None on the CPU.
+    `version` is the one that runs, of a model that `optimize` wrote with `versions` of them; else None and 0.
     """
 
     model: str
@@ -75,6 +78,8 @@ class Measurement:
     latency_ms: float | None
     device_bytes: int | None
     prediction: Prediction
+    version: int | None = None
+    versions: int = 0
 
     @property
     def provider(self) -> str:
@@ -182,7 +187,10 @@ def _measured(
         raise UsageError(f"runs = {runs}: expected at least 1")
     shapes = shapes or infer_shapes(loaded.view(), domain_at(at))
     shape = resolve_shape(shapes, at)
-    feeds = feeds_of(generate_inputs(shapes, shape, overrides, seed))
+    arrays = generate_inputs(shapes, shape, overrides, seed)
+    branches = branches_of(loaded, shapes) if settings.keeps_file else None
+    limit = int(arrays[LIMIT]) if LIMIT in arrays else None
+    feeds = feeds_of(arrays)
     before = device_bytes_in_use(settings)
     profiles, device = _profiled(loaded, settings, feeds, runs)
     figures = tuple(_figures(p, profiles[0], settings) for p in profiles)
@@ -198,6 +206,8 @@ def _measured(
         latency_ms=latency_ms,
         device_bytes=None if before is None or device is None else device - before,
         prediction=prediction(shapes, shape, profiles[0]),
+        version=None if branches is None else branches.version_at(shape, limit),
+        versions=0 if branches is None else branches.count,
     )
 
 

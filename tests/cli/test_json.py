@@ -19,6 +19,7 @@ from onnx_symmem.report.measurements import measured_run
 from onnx_symmem.run.measure import measure
 from onnx_symmem.run.predict import WrongDims
 from tests.cli.conftest import Command
+from tests.run.towers import towers
 
 ROOT = Path(__file__).parents[2]
 DOC = ROOT / "docs" / "json.md"
@@ -113,16 +114,19 @@ def outputs(command: Command, folder: Path) -> Mapping[str, list[dict[str, Any]]
     found = command("optimize", "free.onnx", "-o", "free_planned.onnx", "--no-verify", "--json")
     free = json.loads(found.out)
     assert [f"onnx-symmem: note: {notice}" for notice in free["notices"]] == found.err.splitlines()
+    onnx.save(towers(), folder / "towers.onnx")
     at, odd_at = ("--at", "batch=2,seq=3"), ("--at", "batch=2,seq=3,length=3")
     return {
         "optimize": [
             document(command, "optimize", "plain.onnx", "-o", "planned.onnx", "--dim", "batch=1..64"),
             document(command, "optimize", "odd.onnx", "-o", "odd_planned.onnx"),
             free,
+            document(command, "optimize", "towers.onnx", "-o", "towers_planned.onnx"),
         ],
         "run": [
             document(command, "run", "planned.onnx", *at),
             document(command, "run", "odd.onnx", *odd_at),
+            document(command, "run", "towers_planned.onnx", "--at", "n0=50,n1=90"),
             with_mismatch(folder),
         ],
         "compare": [document(command, "compare", "plain.onnx", "planned.onnx", *at)],

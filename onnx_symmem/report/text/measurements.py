@@ -81,7 +81,11 @@ def sessions_table(unit: Unit, groups: Sequence[tuple[str, Sequence[SessionRow]]
 def show_run(console: Console, run: MeasuredRun) -> None:
     """Prediction and measurement of one model side by side."""
     console.print(Text(run.model, style="bold"))
-    facts(console, [("at", shape_text(run.shape)), ("provider", run.provider)])
+    lines = [("at", shape_text(run.shape)), ("provider", run.provider)]
+    if run.chosen_version is not None:
+        chosen = f"{run.chosen_version} of 0..{run.versions - 1}, decided by the shapes of the inputs"
+        lines.append(("version", chosen))
+    facts(console, lines)
     unit = Unit.of(
         [run.predicted_peak, run.static_bytes, *(n for r in run.runs for n in (r.in_use_peak, r.held))]
     )

@@ -27,6 +27,7 @@ __all__ = ["show_optimization"]
 _PROOFS = {
     "proved": "proved: at no shape of the domain is the peak larger than before",
     "kept": "the order that would have run is kept; nothing better was proved",
+    "dispatched": "of several orders the one with the least peak runs at every shape",
 }
 
 
@@ -44,7 +45,9 @@ def show_optimization(console: Console, figures: Optimization, verbose: bool = F
     )
     _peaks(console, figures)
     _formula(console, "Peak before", figures.before)
-    if figures.after.formula != figures.before.formula:
+    if figures.versions:
+        _versions(console, figures)
+    elif figures.after.formula != figures.before.formula:
         _formula(console, "Peak after", figures.after)
     heading(console, "Plan")
     moved = f"{figures.moved_nodes} of {figures.nodes_planned} nodes moved"
@@ -87,6 +90,26 @@ def _peaks(console: Console, figures: Optimization) -> None:
     indented(console, table)
     data_note(console, figures.findings, [shape for shape, size in figures.after.at if size is not None])
     list_lines(console, "Not counted", [(reason, "") for reason in figures.after.reasons])
+
+
+def _versions(console: Console, figures: Optimization) -> None:
+    """What each order takes by itself, with a mark where it is the one that runs."""
+    note = f"deciding leaves {figures.overhead_bytes} bytes more in memory"
+    heading(console, f"Versions: {len(figures.versions)} orders, chosen by the shapes of the inputs", note)
+    unit = Unit.of(size for v in figures.versions for _, size in v.peak.at)
+    titles = [(f"{k} {unit.name}" if not k else str(k), "number") for k in range(len(figures.versions))]
+    table = sized_table(("at", "name"), *titles)
+    for row, shape in enumerate(figures.samples):
+        sizes = [v.peak.at[row][1] for v in figures.versions]
+        cells = [
+            Text(unit.show(size), style=GOOD if row in v.runs_at else "")
+            for v, size in zip(figures.versions, sizes, strict=True)
+        ]
+        runs = next((k for k, v in enumerate(figures.versions) if row in v.runs_at), 0)
+        table.add_row(f"{at_text(figures.findings, shape)} runs {runs}", *cells)
+    indented(console, table)
+    for number, version in enumerate(figures.versions):
+        _formula(console, f"Peak of {number}, {version.name}", version.peak)
 
 
 def _formula(console: Console, title: str, peak: PeakFigures) -> None:

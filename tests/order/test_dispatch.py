@@ -1,0 +1,127 @@
+import numpy as np
+import pytest
+from onnx import helper
+
+from onnx_symmem.errors import VerificationFailed
+from onnx_symmem.expr.domain import Domain, SymbolRange
+from onnx_symmem.graph.load import load_model
+from onnx_symmem.memory.execution_order import default_order, priority_order
+from onnx_symmem.memory.peak import peak_of
+from onnx_symmem.memory.plan import PlanOptions, prepare
+from onnx_symmem.memory.profile import profile
+from onnx_symmem.memory.sizes import from_written, value_sizes
+from onnx_symmem.order.candidates import CandidateOrder, peaks_at
+from onnx_symmem.order.dispatch import (
+    Dispatch,
+    DispatchLimits,
+    OrderVersion,
+    _cover,
+    _runs_under,
+    check_dispatch,
+    choose_versions,
+)
+from onnx_symmem.shapes.engine import infer_shapes
+from tests.memory.runtime import info, model
+from tests.run.towers import towers
+
+LIMITS = DispatchLimits()
+
+
+def _candidates(count: int, domain: Domain | None = None):
+    """Every order of whole towers, one behind the other, and the shapes of the model."""
+    shapes = infer_shapes(load_model(towers(count)).view(), domain)
+    prepared = prepare(shapes.graph.view, from_written(shapes.graph), PlanOptions(), priority_order)
+    sizes = value_sizes(shapes.graph)
+    found = []
+    starts = np.random.default_rng(1).permutation(count).tolist()
+    for shift in range(count):
+        first = [*starts[shift:], *starts[:shift]]
+        order = (*(3 * k + j for k in first for j in range(3)), 3 * count, 3 * count + 1)
+        exact = profile(prepared.plan(order), sizes)
+        found.append(CandidateOrder(f"from {first[0]}", order, "priority", order, exact, ()))
+    return found, shapes
+
+
+def _dispatch(count: int = 2, domain: Domain | None = None, **limits) -> Dispatch | None:
+    found, shapes = _candidates(count, domain)
+    return choose_versions(
+        found[0], found[1:], shapes.domain, shapes.input_symbols, (), DispatchLimits(**limits)
+    )
+
+
+def test_the_version_of_least_peak_runs_and_the_first_of_equals():
+    found = _dispatch()
+    assert {v.candidate.name for v in found.versions} == {"from 0", "from 1"}
+    for n0, n1 in [(1, 1), (100, 60), (60, 100), (7, 1000), (1000, 7)]:
+        shape = {"n0": n0, "n1": n1}
+        peaks = [v.peak.at(shape) for v in found.versions]
+        assert found.version_at(shape) == peaks.index(min(peaks))
+        assert found.peak.at(shape) == min(peaks)
+    assert found.peak.at({"n0": 100, "n1": 60}) == 4 * 512 * 100
+    check_dispatch(found, [{"n0": 3, "n1": 9}])
+
+
+def test_no_version_is_more_than_one_percent_above_the_best_known():
+    found = _dispatch(3)
+    candidates, shapes = _candidates(3)
+    samples = shapes.domain.samples(48, symbols=shapes.input_symbols)
+    best = np.min([peaks_at(c.profile, samples) for c in candidates], axis=0)
+    for shape, least in zip(samples, best, strict=True):
+        assert least <= found.peak.at(shape) <= 1.01 * least
+
+
+def test_one_order_stays_where_more_gain_too_little():
+    # Here the second tower is always the larger one: one of the orders is the best everywhere.
+    candidates, shapes = _candidates(2, Domain({"n0": SymbolRange(1, 8), "n1": SymbolRange(1000, 2000)}))
+    best = min(candidates, key=lambda c: peaks_at(c.profile, [{"n0": 8, "n1": 1000}]))
+    others = [c for c in candidates if c is not best]
+    assert choose_versions(best, others, shapes.domain, shapes.input_symbols, ()) is None
+    assert _dispatch(gain=0.5) is None
+    assert _dispatch(nodes=15) is None
+    assert _dispatch(nodes=16) is not None
+    assert _dispatch(versions=1) is None
+
+
+def test_data_cannot_decide():
+    candidates, shapes = _candidates(2)
+    assert choose_versions(candidates[0], candidates[1:], shapes.domain, ["n0"], ()) is None
+    assert choose_versions(candidates[0], candidates[1:], shapes.domain, [], ()) is None
+
+
+def test_versions_run_under_one_traversal():
+    """Where the first order has a Shape late, no file makes it run under PRIORITY: all run under DEFAULT."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="r"),
+        helper.make_node("Shape", ["x"], ["s"], name="s"),
+        helper.make_node("Expand", ["r", "s"], ["y"], name="y"),
+    ]
+    shapes = infer_shapes(load_model(model(nodes, [info("x", ["n"])], [info("y", ["n"])])).view())
+    prepared = prepare(shapes.graph.view, from_written(shapes.graph), PlanOptions(), default_order)
+
+    def candidate(order, rule):
+        return CandidateOrder(
+            "", order, rule, order, profile(prepared.plan(order), value_sizes(shapes.graph)), ()
+        )
+
+    late, early = candidate((0, 1, 2), "default"), candidate((1, 0, 2), "priority")
+    view = shapes.graph.view
+    assert [_runs_under(view, late, rule) for rule in ("priority", "default")] == [False, True]
+    assert [_runs_under(view, early, rule) for rule in ("priority", "default")] == [True, True]
+
+
+def test_cover_takes_as_few_as_it_can():
+    peaks = np.array([[100, 100, 100, 100], [80, 99.5, 120, 100], [120, 100, 80, 100], [79.9, 100, 100, 100]])
+    assert sorted(_cover(peaks, 4, LIMITS)) == [0, 1, 2]
+    assert len(_cover(peaks, 2, LIMITS)) == 2
+    assert _cover(peaks[:1], 4, LIMITS) == [0]
+    assert _cover(np.array([[100.0, 100.0], [99.0, 100.5]]), 4, LIMITS) == [0]
+    # One percent of regret, but not two of gain: not worth it.
+    assert _cover(np.array([[100.0, 100.0], [98.5, 100.0]]), 4, LIMITS) == [0]
+
+
+def test_the_check_finds_wrong_peaks():
+    found = _dispatch()
+    first, second = found.versions
+    wrong = OrderVersion(second.candidate, peak_of([second.peak.members[0] * 2], found.domain))
+    with pytest.raises(VerificationFailed, match="wrong peak of a version"):
+        check_dispatch(Dispatch((first, wrong), found.rule, found.domain), [{"n0": 3, "n1": 9}])

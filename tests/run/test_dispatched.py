@@ -1,0 +1,213 @@
+"""Models with several orders, from `optimize` to the run: predicted, measured, and which version runs."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+
+from models.build import build
+from onnx_symmem import api
+from onnx_symmem.graph.load import load_model
+from onnx_symmem.memory.execution_order import priority_order
+from onnx_symmem.memory.plan import prepare
+from onnx_symmem.memory.profile import profile
+from onnx_symmem.memory.sizes import from_written, value_sizes
+from onnx_symmem.remat.expansion import expand
+from onnx_symmem.remat.schedule import Step, never_again, schedule_of
+from onnx_symmem.rewrite.guards import LIMIT
+from onnx_symmem.rewrite.versions import versions_of
+from onnx_symmem.run.at_load import keys_at_load
+from onnx_symmem.run.branches import branches_of
+from onnx_symmem.run.measure import measure
+from onnx_symmem.run.pipeline import OptimizedModel, OptimizeOptions, optimize_model
+from onnx_symmem.run.session import create_session, kept, run_session
+from onnx_symmem.shapes.engine import infer_shapes
+from tests.rewrite.test_versions import Emitted
+from tests.run.towers import towers
+
+
+@pytest.fixture(scope="module")
+def two() -> OptimizedModel:
+    return optimize_model(towers(2), None)
+
+
+@pytest.fixture(scope="module")
+def three() -> OptimizedModel:
+    return optimize_model(towers(3), None)
+
+
+def test_each_region_runs_its_order_as_predicted(two):
+    assert two.never_worse == "dispatched"
+    assert len(two.dispatch.versions) == 2
+    ran = set()
+    for n0, n1 in [(100, 100), (300, 150), (150, 300), (500, 20), (1, 1)]:
+        at = {"n0": n0, "n1": n1}
+        found = measure(two.proto, at, latency_runs=0)
+        assert found.nodes_equal == 1
+        assert found.version == two.dispatch.version_at(at)
+        assert found.versions == 2
+        assert found.runs[0].requested_peak == found.predicted_peak
+        # Never above what would have run, but for the bytes that deciding takes.
+        assert found.predicted_peak <= two.choice.before.at(at) + two.dispatch.overhead
+        if n0 + n1 > 2:  # there the guard takes more than the model
+            assert found.predicted_peak == two.after.at(at)
+        ran.add(found.version)
+    assert ran == {0, 1}
+    better = max(
+        two.choice.after.at(at) / two.after.at(at)
+        for at in ({"n0": 2000, "n1": 1000}, {"n0": 1000, "n1": 2000})
+    )
+    assert better > 1.05
+
+
+def test_every_version_is_verified(two, three):
+    for found in (two, three):
+        shapes = [v.shape for v in found.verified]
+        assert all(v.equal for v in found.verified)
+        ran = {found.dispatch.version_at(shape) for shape in shapes}
+        assert ran == set(range(len(found.dispatch.versions)))
+
+
+def test_three_orders(three):
+    count = len(three.dispatch.versions)
+    assert count >= 3
+    seen = set()
+    for n in [
+        (50, 20, 10),
+        (10, 50, 20),
+        (20, 10, 50),
+        (50, 50, 50),
+        (10, 20, 50),
+        (20, 50, 10),
+        (50, 10, 20),
+    ]:
+        at = dict(zip(("n0", "n1", "n2"), n, strict=True))
+        found = measure(three.proto, at, latency_runs=0)
+        assert found.nodes_equal == 1
+        assert found.version == three.dispatch.version_at(at)
+        seen.add(found.version)
+    assert len(seen) >= 2
+
+
+def test_figures_say_what_runs_where(two, tmp_path):
+    result = api.optimize(towers(2), tmp_path / "out.onnx")
+    document = result.to_json()
+    assert document["never_worse"] == "dispatched"
+    assert len(document["versions"]) == 2
+    assert document["overhead_bytes"] == two.dispatch.overhead < 100
+    for k, sample in enumerate(document["peak"]["after"]["at"]):
+        assert sum(k in v["runs_at"] for v in document["versions"]) == 1
+        least = min(v["peak"]["at"][k]["bytes"] for v in document["versions"])
+        assert sample["bytes"] == least + document["overhead_bytes"]
+    about = versions_of(onnx.load(tmp_path / "out.onnx"))
+    assert [v["order"] for v in about["versions"]] == [v["name"] for v in document["versions"]]
+
+
+def test_without_dispatch_one_order_is_written():
+    found = optimize_model(towers(2), None, options=OptimizeOptions(dispatch=False, verify=False))
+    assert found.dispatch is None
+    assert found.never_worse == "proved"
+    assert "If" not in {n.op_type for n in found.proto.graph.node}
+    assert found.after is found.choice.after
+
+
+def test_a_domain_where_one_order_is_best_has_one():
+    found = optimize_model(towers(2), None, {"n0": (1, 8), "n1": (1000, 2000)}, OptimizeOptions(verify=False))
+    assert found.dispatch is None
+
+
+def _profile(proto: onnx.ModelProto):
+    model = load_model(proto)
+    shapes = infer_shapes(model.view())
+    prepared = prepare(shapes.graph.view, keys_at_load(model, shapes.graph))
+    order = tuple(range(len(shapes.graph.view.nodes)))
+    return branches_of(model, shapes), profile(prepared.plan(order), value_sizes(shapes.graph))
+
+
+def test_the_peak_at_a_shape_is_that_of_the_version_that_runs(two):
+    branches, found = _profile(two.proto)
+    assert found.label == "bound"
+    assert (branches.count, branches.has_limit) == (2, False)
+    for n0, n1 in [(300, 150), (150, 300), (64, 64)]:
+        at = {"n0": n0, "n1": n1}
+        version = branches.version_at(at)
+        assert branches.label(found, version) == "exact"
+        assert max(m.evaluate(at) for m in branches.members(found, version)) == two.after.at(at)
+    assert branches_of(load_model(towers(2)), infer_shapes(load_model(towers(2)).view())) is None
+
+
+def _lowered(view, keys, sizes, shape, schedule):
+    """A schedule of a lower peak, by recomputing one value after the peak; None where none was found."""
+
+    def at_peak(schedule):
+        expansion = expand(view, schedule)
+        order = priority_order(expansion.view())
+        found = profile(prepare(expansion.view(), expansion.keys(keys)).plan(order), expansion.sizes(sizes))
+        rows = found.in_use.evaluate([shape])[:, 0]
+        return int(rows.max()), expansion, found, int(rows.argmax())
+
+    least, expansion, found, row = at_peak(schedule)
+    where = expansion.steps[found.moments[row].node]
+    now = next(k for k, s in enumerate(schedule) if s.index == where.index)
+    live = {slot.name for slot in found.live(row) if slot.scope == "activation"}
+    for value in (v for v in view.values if v.name in live and v.kind == "node"):
+        readers = [
+            k for k, s in enumerate(schedule) if k > now and value.index in view.nodes[s.index].reads()
+        ]
+        if readers and not never_again(view, view.nodes[value.producer]):
+            tried = (*schedule[: readers[0]], Step("run", value.producer), *schedule[readers[0] :])
+            if at_peak(tried)[0] < least:
+                return tried
+    return None
+
+
+def test_levels_of_recomputes_are_chosen_by_the_limit():
+    proto = build("transformer_train", layers=2)
+    at = {"batch": 2, "seq": 64}
+    view = load_model(proto).view().graph
+    shapes = infer_shapes(load_model(proto).view())
+    keys, sizes = from_written(shapes.graph), value_sizes(shapes.graph)
+    levels = [schedule_of(priority_order(view))]
+    while len(levels) < 3:
+        schedule = levels[-1]
+        for _ in range(4):
+            schedule = _lowered(view, keys, sizes, at, schedule) or schedule
+        levels.append(schedule)
+    emitted = Emitted(proto, levels)
+    branches, found = _profile(emitted.proto)
+    peaks = [p.at(at) + emitted.overhead for p in emitted.peaks]
+    assert peaks[0] > peaks[1] > peaks[2]
+    assert branches.has_limit
+    for limit, version in (
+        (peaks[0], 0), (peaks[0] - 1, 1), (peaks[1], 1), (peaks[1] - 1, 2), (peaks[2], 2), (0, 2),
+    ):  # fmt: skip
+        assert branches.version_at(at, limit) == version
+    for version in range(3):
+        measured = measure(emitted.limited(peaks[version]), at, latency_runs=0)
+        assert measured.version == version
+        assert measured.nodes_equal == 1
+        own = max(m.evaluate(at) for m in branches.members(found, version))
+        assert own == measured.runs[0].requested_peak <= peaks[version]
+    # The limit may also be fed.
+    fed = measure(emitted.proto, at, overrides={LIMIT: np.array(0, np.int64)}, latency_runs=0)
+    assert fed.version == 2
+    assert fed.nodes_equal == 1
+
+
+def test_deciding_costs_little(two):
+    """The guard and the If take under 0.1 ms: measured as the difference to the one order that runs."""
+    single = optimize_model(towers(2), None, options=OptimizeOptions(dispatch=False, verify=False))
+    times = []
+    feeds = {f"x{k}": np.zeros((4, 16), np.float32) for k in range(2)}
+    settings = replace(kept(), intra_op_threads=1)
+    sessions = [create_session(proto, settings) for proto in (two.proto, single.proto)]
+    for session in sessions:
+        best = 1.0
+        for _ in range(300):
+            start = time.perf_counter()
+            run_session(session, feeds)
+            best = min(best, time.perf_counter() - start)
+        times.append(best)
+    assert times[0] - times[1] < 1e-3  # of 0.1 ms on an idle machine
