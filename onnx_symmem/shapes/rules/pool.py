@@ -41,7 +41,7 @@ def _windows(ctx: NodeContext, size: Expr, window: Window, k: int) -> Expr:
             # The quotient is rounded towards zero; only a limit makes that the floor.
             quotient = maximum(0, room) // stride - maximum(0, -room) // stride
             return ctx.simplify(maximum(0, quotient + 1))
-        ctx.limit(room, "the pooling window fits into the padded input")
+        ctx.limit(room, "the pooling window fits into the padded input, as ONNX has it")
     return ctx.simplify(room // stride + 1)
 
 
