@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from onnx_symmem.expr.domain import Domain
@@ -24,6 +25,7 @@ from onnx_symmem.order.steering import steering_shapes
 from onnx_symmem.report.findings import data_symbols, settled
 from onnx_symmem.rewrite.reorder import EXECUTION_ORDER, execution_order_of
 from onnx_symmem.run.at_load import keys_at_load
+from onnx_symmem.run.branches import Branches, branches_of
 from onnx_symmem.run.inputs import resolve_shape
 from onnx_symmem.run.pipeline import DomainSpec, domain_of
 from onnx_symmem.shapes.engine import infer_shapes
@@ -57,6 +59,11 @@ class Analysis:
     asked: bool
     data_symbols: tuple[str, ...]
     seconds: Mapping[str, float]
+
+    @cached_property
+    def branches(self) -> Branches | None:
+        """The versions of a model that holds several; which one runs at a shape."""
+        return branches_of(self.model, self.shapes)
 
     @property
     def planned(self) -> bool:

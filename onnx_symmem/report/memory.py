@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnx_symmem.memory.peak import Peak
+from onnx_symmem.memory.peak import Peak, peak_of
 from onnx_symmem.memory.profile import MemoryProfile
 from onnx_symmem.report.analysis import Analysis, analyse
 from onnx_symmem.report.findings import left_out, no_bytes, peak_values, shape_findings
 from onnx_symmem.report.growth import Growth
 from onnx_symmem.report.optimization import in_place_count
-from onnx_symmem.report.results import SCHEMA_VERSION, PeakFigures, ShapeFindings
+from onnx_symmem.report.results import SCHEMA_VERSION, PeakFigures, ShapeFindings, VersionFigures
+from onnx_symmem.run.branches import Branches
 from onnx_symmem.run.pipeline import DomainSpec
 
 __all__ = ["LiveTensor", "MemoryReport", "PeakMember", "PeakMoment", "memory_report", "report_of"]
@@ -55,7 +56,8 @@ class PeakMoment:
     """The peak at one shape: when it is, and what is in memory then.
 
     `peak` is outputs plus activations; inputs and weights come on top. `tensors` are the largest, `others`
-    and `other_bytes` sum up the rest. `timeline` is the most that is in use during each step.
+    and `other_bytes` sum up the rest. `timeline` is the most that is in use during each step. Of a model with
+    several versions all is about the `version` that runs at the shape.
     """
 
     shape: Mapping[str, int]
@@ -71,10 +73,12 @@ class PeakMoment:
     others: int
     other_bytes: int
     timeline: tuple[int, ...]
+    version: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
             "shape": dict(self.shape),
+            "chosen_version": self.version,
             "bytes": self.peak,
             "step": self.step,
             "moment": self.moment,
@@ -97,6 +101,7 @@ class MemoryReport:
 
     `execution_order` is priority (the file's, shape arithmetic hoisted) or default (ONNX Runtime's own);
     `against` is what grew since another model, where one was named; `asked`: the shapes were asked for.
+    `versions` are the schedules that a model holds, where there are several: `peak` is then a bound over all.
     """
 
     model: str
@@ -115,6 +120,7 @@ class MemoryReport:
     seconds: Mapping[str, float]
     against: Growth | None = None
     asked: bool = False
+    versions: tuple[VersionFigures, ...] = ()
 
     @property
     def shown(self) -> int:
@@ -136,6 +142,7 @@ class MemoryReport:
             "peak": {**self.peak.to_json(), "members": [m.to_json() for m in self.members]},
             "lower_bound": self.lower_bound.to_json(),
             "scopes": {"inputs": self.inputs.to_json(), "weights": self.weights.to_json()},
+            "versions": [v.to_json() for v in self.versions],
             "shapes": [m.to_json() for m in self.moments],
             "against": None if self.against is None else self.against.to_json(),
             "seconds": {stage: round(s, 3) for stage, s in self.seconds.items()},
@@ -156,6 +163,12 @@ def report_of(analysis: Analysis, against: Growth | None = None) -> MemoryReport
     full = analysis.settled()
     legal = [shape for shape in full if all(name in shape for name in analysis.data_symbols)]
     label, reasons = found.label, left_out(found)
+    branches = analysis.branches
+    taken = [None if branches is None else branches.version_at(shape) for shape in legal]
+    moments = tuple(
+        _moment(found, shape, max(b.evaluate(shape) for b in bound), branches, version)
+        for shape, version in zip(legal, taken, strict=True)
+    )
     return MemoryReport(
         model=analysis.model.label,
         provider=analysis.provider,
@@ -168,12 +181,34 @@ def report_of(analysis: Analysis, against: Growth | None = None) -> MemoryReport
         lower_bound=peak_values(bound, legal, "bound"),
         inputs=peak_values((found.inputs,), legal, label),
         weights=peak_values((found.weights,), legal, label),
-        moments=tuple(_moment(found, shape, max(b.evaluate(shape) for b in bound)) for shape in legal),
+        moments=moments,
         notices=(*no_bytes(len(full), len(legal), analysis.data_symbols, full), *analysis.notices()),
         seconds={**analysis.seconds, "evaluate": time.perf_counter() - start},
         against=against,
         asked=analysis.asked,
+        versions=() if branches is None else _versions(analysis, branches, legal, taken),
     )
+
+
+def _versions(
+    analysis: Analysis,
+    branches: Branches,
+    at: Sequence[Mapping[str, int]],
+    taken: Sequence[int | None],
+) -> tuple[VersionFigures, ...]:
+    """What each version takes, whichever runs, and at which of the shapes it is the one."""
+    found = analysis.profile
+    return tuple(
+        VersionFigures(
+            branches.name(k),
+            peak_values(
+                peak_of(branches.members(found, k), analysis.shapes.domain).members, at,
+                branches.label(found, k), left_out(found),
+            ),
+            tuple(place for place, version in enumerate(taken) if version == k),
+        )
+        for k in range(branches.count)
+    )  # fmt: skip
 
 
 def _members(found: MemoryProfile, top: Peak) -> tuple[PeakMember, ...]:
@@ -186,8 +221,17 @@ def _members(found: MemoryProfile, top: Peak) -> tuple[PeakMember, ...]:
     )
 
 
-def _moment(found: MemoryProfile, shape: Mapping[str, int], bound: int) -> PeakMoment:
+def _moment(
+    found: MemoryProfile,
+    shape: Mapping[str, int],
+    bound: int,
+    branches: Branches | None,
+    version: int | None,
+) -> PeakMoment:
     in_use = [int(v) for v in found.in_use.evaluate([shape])[:, 0]]
+    if branches is not None and version is not None:
+        passed = set(branches.rows(found, version))
+        in_use = [size if row in passed else 0 for row, size in enumerate(in_use)]
     outputs = found.outputs.evaluate([shape])[:, 0]
     timeline = [0] * len(found.plan.order)
     for moment, size in zip(found.moments, in_use, strict=True):
@@ -195,7 +239,7 @@ def _moment(found: MemoryProfile, shape: Mapping[str, int], bound: int) -> PeakM
     if not in_use:
         return PeakMoment(
             shape, 0, -1, "", found.inputs.evaluate(shape), found.weights.evaluate(shape), 0, 0, bound,
-            (), 0, 0, (),
+            (), 0, 0, (), version,
         )  # fmt: skip
     row = max(range(len(in_use)), key=lambda k: in_use[k])
     live = [
@@ -219,4 +263,5 @@ def _moment(found: MemoryProfile, shape: Mapping[str, int], bound: int) -> PeakM
         others=len(rest),
         other_bytes=sum(t.bytes for t in rest),
         timeline=tuple(timeline),
+        version=version,
     )

@@ -47,6 +47,10 @@ class Branches:
         """How many versions there are."""
         return len(self.conditions) + 1
 
+    def name(self, version: int) -> str:
+        """What the file calls a version: the order it is, or its number."""
+        return str(self.about["versions"][version].get("order", f"version {version}"))
+
     @property
     def has_limit(self) -> bool:
         """Whether a memory limit decides, too."""

@@ -143,6 +143,7 @@ def outputs(command: Command, folder: Path) -> Mapping[str, list[dict[str, Any]]
             document(command, "report", "plain.onnx", *at),
             document(command, "report", "odd.onnx"),
             document(command, "report", "odd.onnx", "--against", "plain.onnx", *at),
+            document(command, "report", "towers_planned.onnx"),
         ],
         "fit": [
             document(command, "fit", "plain.onnx", "--budget", "1MiB", "--solve", "batch", "--at", "seq=16"),

@@ -16,6 +16,7 @@ from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
 from onnx_symmem.remat.expansion import expand
 from onnx_symmem.remat.schedule import Step, never_again, schedule_of
+from onnx_symmem.report.memory import memory_report
 from onnx_symmem.rewrite.guards import LIMIT
 from onnx_symmem.rewrite.versions import versions_of
 from onnx_symmem.run.at_load import keys_at_load
@@ -211,3 +212,22 @@ def test_deciding_costs_little(two):
             best = min(best, time.perf_counter() - start)
         times.append(best)
     assert times[0] - times[1] < 1e-3  # of 0.1 ms on an idle machine
+
+
+def test_report_takes_the_version_that_runs(two, tmp_path):
+    onnx.save(two.proto, tmp_path / "two.onnx")
+    at = [{"n0": 300, "n1": 150}, {"n0": 150, "n1": 300}]
+    report = memory_report(tmp_path / "two.onnx", at=at)
+    assert [m.version for m in report.moments] == [two.dispatch.version_at(shape) for shape in at]
+    assert [m.peak for m in report.moments] == [two.after.at(shape) for shape in at]
+    assert {v.peak.label for v in report.versions} == {"exact"}
+    assert [v.runs_at for v in report.versions] in ([(0,), (1,)], [(1,), (0,)])
+    for moment, (_, bound) in zip(report.moments, report.peak.at, strict=True):
+        own = report.versions[moment.version].peak.at
+        assert moment.peak == dict_of(own)[tuple(moment.shape.items())] <= bound
+        assert max(moment.timeline) == moment.peak
+        assert sum(t.bytes for t in moment.tensors) == moment.peak
+
+
+def dict_of(pairs):
+    return {tuple(shape.items()): size for shape, size in pairs}

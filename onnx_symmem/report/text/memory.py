@@ -47,6 +47,9 @@ def show_memory(console: Console, report: MemoryReport, detailed: Sequence[int] 
         ],
     )
     _members(console, report)
+    for number, version in enumerate(report.versions):
+        heading(console, labelled(f"Peak of version {number}, {version.name}", version.peak.label), "bytes")
+        formulas(console, [(member, "") for member in version.peak.members], most=4)
     _values(console, report)
     if detailed is None:
         detailed = [report.shown] if report.moments else []
@@ -77,7 +80,8 @@ def _values(console: Console, report: MemoryReport) -> None:
     table = sized_table(("at", "name"), *((title, "number") for title in titles))
     for m in report.moments:
         numbers = (m.peak, m.activations, m.outputs, m.inputs, m.weights, m.lower_bound)
-        table.add_row(at_text(report.findings, m.shape), *map(unit.show, numbers))
+        runs = "" if m.version is None else f", version {m.version}"
+        table.add_row(f"{at_text(report.findings, m.shape)}{runs}", *map(unit.show, numbers))
     indented(console, table)
     data_note(console, report.findings, [m.shape for m in report.moments])
     indented(console, quiet("least: no order of these nodes can have a smaller peak"))
