@@ -1,0 +1,225 @@
+"""Levels: the chosen order, then schedules of lower and lower peak that repeat more and more.
+
+Targets lie between the peak of level 0 and the least that was reached within the allowed slowdown. For each,
+the search runs from every start order and the cheapest schedule is kept. What a level costs and needs is then
+exact and symbolic: the peak of the expanded graph over the whole domain, and the operations and bytes that
+its repeats add. Searches are steered at sample shapes, so a level may be worse than the one before at shapes
+far from them; where it is proved not to be, it says so (`never_above`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.envelope import plan_le
+from onnx_symmem.expr.expression import ZERO, Expr
+from onnx_symmem.memory.execution_order import priority_order
+from onnx_symmem.memory.peak import Peak, peak
+from onnx_symmem.memory.plan import PlanInput, PlanOptions, prepare
+from onnx_symmem.memory.profile import profile
+from onnx_symmem.memory.sizes import DimKeys, ValueSizes, value_sizes
+from onnx_symmem.remat.cost import Machine, NodeCosts, node_costs
+from onnx_symmem.remat.expansion import expand
+from onnx_symmem.remat.schedule import OFFLOAD, RELOAD, RUN, Schedule, Step, check_schedule
+from onnx_symmem.remat.search import RematLimits, Search, State
+from onnx_symmem.remat.starts import start_orders
+from onnx_symmem.remat.tables import Tables, tables_of
+from onnx_symmem.remat.timeline import schedule_from
+from onnx_symmem.shapes.table import GraphShapes
+
+__all__ = ["Level", "LevelOptions", "plan_levels"]
+
+Tick = Callable[[str, int, int], None]
+
+_PRESSING = 1 / 16  # of the largest peak among the samples: shapes below do not steer
+_TRIED = 2  # start orders per level, by what they promise
+_MANY = 3_000  # nodes above which fewer start orders are tried
+_STEP = 0.01  # part of a peak by which a level has to be lower than the one before
+
+
+@dataclass(frozen=True, slots=True)
+class LevelOptions:
+    """How many levels above 0, and what they may cost.
+
+    `max_slowdown` bounds modelled time against that of level 0. `lowest` is a peak as a part of level 0's
+    below which nobody needs a level.
+    """
+
+    levels: int = 4
+    max_slowdown: float = 1.3
+    lowest: float = 0.0
+    machine: Machine = field(default_factory=Machine)
+    limits: RematLimits = field(default_factory=RematLimits)
+
+
+@dataclass(frozen=True)
+class Level:
+    """One schedule; `peak` is of outputs and activations of the expanded graph, exact over the domain.
+
+    `operations` and `moved` are what it adds to level 0: operations, and bytes read and written (copies to
+    and from the host included). `recomputed` and `offloaded` are values of the base graph. `never_above`: its
+    peak is proved to be at most that of the level before, at every shape.
+    """
+
+    schedule: Schedule
+    peak: Peak
+    operations: Expr
+    moved: Expr
+    recomputed: tuple[int, ...]
+    offloaded: tuple[int, ...]
+    never_above: bool = True
+
+
+def plan_levels(
+    shapes: GraphShapes,
+    keys: DimKeys,
+    domain: Domain,
+    order: Sequence[int],
+    samples: Sequence[Mapping[str, int]],
+    options: LevelOptions | None = None,
+    plan_options: PlanOptions | None = None,
+    opsets: Mapping[str, int] | None = None,
+    tick: Tick | None = None,
+) -> tuple[Level, ...]:
+    """Level 0 = `order`, unchanged, and up to `options.levels` more, each with a lower peak.
+
+    `samples` are legal shapes; those whose peak is near the largest steer the search.
+    """
+    options = options or LevelOptions()
+    view, sizes = shapes.view, value_sizes(shapes)
+    prepared = prepare(view, keys, plan_options)
+    costs = node_costs(shapes, sizes)
+    ground = _Ground(prepared, keys, sizes, costs, domain, opsets)
+    first = ground.level(tuple(Step(RUN, node) for node in order), None)
+    if not options.levels or not len(order) or prepared.options.mem_reuse:
+        return (first,)
+    steering = _pressing(first.peak, samples)
+    tables = tables_of(prepared, sizes, costs, steering, order, options.machine, opsets)
+    if not any(tables.movable):
+        return (first,)
+    found = [first]
+    for codes in _schedules(prepared, tables, order, options, tick):
+        level = ground.level(schedule_from(tables, codes), found[-1])
+        lower = [level.peak.at(s) < found[-1].peak.at(s) * (1 - _STEP) for s in steering]
+        if any(lower):
+            found.append(level)
+    return tuple(found)
+
+
+def _pressing(peak: Peak, samples: Sequence[Mapping[str, int]]) -> tuple[Mapping[str, int], ...]:
+    values = [peak.at(shape) for shape in samples]
+    return tuple(s for s, v in zip(samples, values, strict=True) if v >= _PRESSING * max(values))
+
+
+@dataclass(frozen=True)
+class _Descent:
+    """One search and the states it met on its way to the least it can reach."""
+
+    search: Search
+    trail: tuple[State, ...]
+
+    def cost_of(self, target: np.ndarray) -> float:
+        """The least cost on the trail at which a target is met, infinite where none meets it."""
+        return min((s.cost for s in self.trail if _meets(s.peaks, target)), default=np.inf)
+
+    def towards(self, target: np.ndarray, most: float) -> State | None:
+        """A state that meets a target, None where none was found; goes on where the trail is above it."""
+        above = [s for s in self.trail if not _meets(s.peaks, target)]
+        met = [s for s in self.trail if _meets(s.peaks, target)]
+        if above:
+            start = min(above, key=lambda s: (_ratio(s.peaks, target), s.cost))
+            met.append(self.search.descend(start, target, most)[0])
+        met = [s for s in met if _meets(s.peaks, target)]
+        if not met:
+            return None
+        found = min(met, key=lambda s: s.cost)
+        return self.search.repaired(self.search.pruned(found, target), target)
+
+
+def _schedules(
+    prepared: PlanInput,
+    tables: Tables,
+    order: Sequence[int],
+    options: LevelOptions,
+    tick: Tick | None,
+) -> list[list[int]]:
+    """Schedules as codes, cheapest first, each with a lower peak than all before it."""
+    unit, most = 1 / options.machine.bandwidth, options.max_slowdown - 1
+    base = Search(tables, tuple(order), unit).start.peaks
+    starts = list(start_orders(prepared, tables, order, int(base.argmax())).values())
+    if tables.nodes > _MANY:
+        starts = starts[:1] + starts[2:]
+    descents: list[_Descent] = []
+    for number, start in enumerate(starts):
+        if tick is not None:
+            tick("searching levels", number, len(starts) + options.levels)
+        search = Search(tables, start, unit, options.limits)
+        trail = [search.start]
+        search.descend(search.start, base * max(options.lowest, 1e-9), most, trail)
+        descents.append(_Descent(search, tuple(trail)))
+    least = min(_ratio(s.peaks, base) for d in descents for s in d.trail)
+    found: list[State] = []
+    for number in range(1, options.levels + 1):
+        if tick is not None:
+            tick("searching levels", len(starts) + number - 1, len(starts) + options.levels)
+        target = base * (1 - (1 - least) * number / options.levels)
+        ranked = sorted(range(len(descents)), key=lambda k: (descents[k].cost_of(target), k))
+        states = (descents[k].towards(target, most) for k in ranked[:_TRIED])
+        found += [min((s for s in states if s is not None), key=lambda s: s.cost)]
+    return _frontier(found, base)
+
+
+def _meets(peaks: np.ndarray, target: np.ndarray) -> bool:
+    return bool((peaks <= target * (1 + 1e-9)).all())
+
+
+def _ratio(peaks: np.ndarray, base: np.ndarray) -> float:
+    return float((peaks / np.maximum(base, 1.0)).max(initial=0.0))
+
+
+def _frontier(states: Sequence[State], base: np.ndarray) -> list[list[int]]:
+    kept: list[State] = []
+    for state in sorted(states, key=lambda s: (s.cost, _ratio(s.peaks, base))):
+        if not kept or _ratio(state.peaks, base) < _ratio(kept[-1].peaks, base):
+            kept.append(state)
+    return [state.derived[0] for state in kept]
+
+
+@dataclass(frozen=True)
+class _Ground:
+    """What levels of one graph are made with."""
+
+    prepared: PlanInput
+    keys: DimKeys
+    sizes: ValueSizes
+    costs: NodeCosts
+    domain: Domain
+    opsets: Mapping[str, int] | None
+
+    def level(self, schedule: Schedule, before: Level | None) -> Level:
+        """The level of a schedule: exact, in the order in which its file runs."""
+        view = self.prepared.view
+        check_schedule(view, schedule)
+        expansion = expand(view, schedule, self.opsets)
+        order = priority_order(expansion.view()) if before is not None else tuple(range(len(expansion.steps)))
+        if order != tuple(range(len(order))):
+            # Shape and Size are hoisted: that is the schedule that runs.
+            steps = [expansion.steps[k] for k in order]
+            schedule = tuple(Step(s.kind, s.index) for s in steps if s.kind in (RUN, OFFLOAD, RELOAD))
+            expansion = expand(view, schedule, self.opsets)
+        planned = prepare(expansion.view(), expansion.keys(self.keys), self.prepared.options)
+        found = profile(planned.plan(tuple(range(len(expansion.steps)))), expansion.sizes(self.sizes))
+        top = peak(found, self.domain)
+        again = [s.index for s in expansion.steps if s.kind == RUN and s.number]
+        operations, moved = self.costs.total(again)
+        for step in schedule:
+            if step.kind != RUN:
+                moved = moved + (self.sizes.bytes[step.index] or ZERO) * 2
+        proved = before is None or plan_le(top.members, before.peak.members, self.domain).proved
+        return Level(
+            schedule, top, operations, moved, expansion.recomputed, expansion.offloaded, proved
+        )  # fmt: skip

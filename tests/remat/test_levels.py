@@ -1,0 +1,95 @@
+"""Levels: exact peaks that fall, costs that rise, level 0 untouched; optimal where exhaustion can tell."""
+
+import pytest
+
+from models.build import build
+from onnx_symmem.expr.envelope import plan_le
+from onnx_symmem.memory.plan import prepare
+from onnx_symmem.memory.profile import profile
+from onnx_symmem.order.candidates import peaks_at
+from onnx_symmem.remat.cost import Machine
+from onnx_symmem.remat.expansion import check_expansion, expand
+from onnx_symmem.remat.floor import any_floor
+from onnx_symmem.remat.levels import LevelOptions, plan_levels
+from onnx_symmem.remat.schedule import check_schedule, schedule_of
+from onnx_symmem.remat.search import RematLimits
+from tests.remat.training import Ground, chain, least_runs
+
+MODELS = [
+    ("transformer_train", {"layers": 2}, {"batch": 4, "seq": 64}),
+    ("mlp_train", {}, {"batch": 5000}),
+]
+
+
+def _levels(ground, samples, **options):
+    return plan_levels(
+        ground.shapes, ground.keys, ground.domain, ground.order, samples, LevelOptions(**options),
+        opsets=ground.opsets,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "options", "shape"), MODELS, ids=[m[0] for m in MODELS])
+def test_levels_are_exact_and_fall(name, options, shape):
+    ground = Ground(build(name, **options))
+    levels = _levels(ground, [shape], max_slowdown=1.5)
+    assert levels[0].schedule == schedule_of(ground.order)
+    assert levels[0].operations == 0
+    machine = Machine()
+    once = ground.costs.total(ground.order)
+    whole = machine.seconds(once[0].evaluate(shape), once[1].evaluate(shape))
+    before = None
+    for level in levels:
+        check_schedule(ground.view, level.schedule)
+        expansion = expand(ground.view, level.schedule, ground.opsets)
+        check_expansion(expansion)
+        planned = prepare(expansion.view(), expansion.keys(ground.keys))
+        found = profile(planned.plan(range(len(expansion.steps))), expansion.sizes(ground.sizes))
+        for at in (shape, {k: 2 * v + 1 for k, v in shape.items()}, dict.fromkeys(shape, 1)):
+            assert level.peak.at(at) == peaks_at(found, [at])[0]
+        added = machine.seconds(level.operations.evaluate(shape), level.moved.evaluate(shape))
+        assert added <= 0.5 * whole * (1 + 1e-9)
+        if before is not None:
+            assert level.peak.at(shape) < before.peak.at(shape)
+            assert added >= machine.seconds(before.operations.evaluate(shape), before.moved.evaluate(shape))
+            proved = plan_le(level.peak.members, before.peak.members, ground.domain).proved
+            assert level.never_above == proved
+        before = level
+    assert levels[-1].peak.at(shape) <= 0.8 * levels[0].peak.at(shape)
+
+
+def test_levels_are_the_same_every_time():
+    ground = Ground(build("transformer_train", layers=1))
+    found = [_levels(ground, [{"batch": 4, "seq": 32}], limits=RematLimits(repairs=2)) for _ in range(2)]
+    assert [x.schedule for x in found[0]] == [x.schedule for x in found[1]]
+
+
+def test_a_tight_slowdown_adds_little():
+    ground = Ground(build("transformer_train", layers=2))
+    shape = {"batch": 4, "seq": 64}
+    cheap, dear = (_levels(ground, [shape], max_slowdown=s)[-1] for s in (1.02, 1.5))
+    total = ground.costs.total(ground.order)[0].evaluate(shape)
+    assert cheap.operations.evaluate(shape) <= 0.1 * total
+    assert dear.peak.at(shape) < cheap.peak.at(shape)
+
+
+@pytest.mark.parametrize("length", [3, 4, 5])
+def test_short_chains_against_exhaustion(length):
+    ground = Ground(chain(length))
+    shape = {"n": 1 << 20}
+    unit = 4 * shape["n"]
+    levels = _levels(ground, [shape], max_slowdown=4.0, limits=RematLimits(repairs=20))
+    assert [level.peak.at(shape) // unit for level in levels[:1]] == [length + 1]
+    least = next(k for k in range(1, length + 2) if least_runs(ground.view, k) is not None)
+    assert any_floor(ground.prepared, ground.sizes, ground.domain).peak.at(shape) // unit <= least
+    assert levels[-1].peak.at(shape) // unit <= least + (length > 4)
+    for level in levels:
+        tensors = level.peak.at(shape) // unit
+        runs = len(level.schedule)
+        assert runs >= least_runs(ground.view, tensors)
+        assert runs <= least_runs(ground.view, tensors) + 1
+
+
+def test_nothing_to_repeat_gives_level_zero_alone():
+    ground = Ground(chain(1))
+    assert len(_levels(ground, [{"n": 1000}])) == 1
+    assert len(_levels(Ground(chain(5)), [{"n": 1000}], levels=0)) == 1
