@@ -1,6 +1,7 @@
 """Options that several verbs share: how they are spelled, and how their texts become plain data.
 
     --dim  batch=1..64 | batch=8 | seq=1.. | seq%8     what is known of a symbol; both forms may be given
+    --dim  @dims.toml                                  the same from a file, see dims.py
     --at   batch=2,seq=64                              a value for every symbol, i.e. one shape
     --input NAME=SPEC                                  how to fill one graph input
     --budget 24GiB | 24GB | 25769803776                bytes; KiB is 1024, kB is 1000, and so on
@@ -16,9 +17,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import click
+from onnx_symmem.cli.dims import DimRange, parse_dims
 
 from onnx_symmem.errors import DomainError, UsageError
 
@@ -45,13 +47,6 @@ __all__ = [
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 
 # Eighteen digits fit an int64, the type of every dim in ONNX.
-_DIM = re.compile(
-    r"""\s* (?: "(?P<quoted>[^"]+)" | (?P<name>[^=%"]+?) ) \s*
-        (?: = \s* (?P<lo>[0-9]{1,18}) \s* (?P<open>\.\. \s* (?P<hi>[0-9]{1,18})? )? \s* )?
-        (?: %  \s* (?P<divisor>[0-9]{1,18}) \s* )?""",
-    re.VERBOSE,
-)
-_DIM_FORMS = "NAME=LO..HI, NAME=LO.., NAME=VALUE or NAME%K"
 _VALUE = re.compile(
     r"""\s* (?: "(?P<quoted>[^"]+)" | (?P<name>[^=,"]+?) ) \s* = \s* (?P<value>[0-9]{1,18}) \s*""", re.VERBOSE
 )
@@ -65,56 +60,7 @@ _UNITS = {
 }
 
 
-class DimRange(NamedTuple):
-    """What is said of one symbol: lo <= symbol <= hi (None: no upper end), and divisor divides it."""
-
-    name: str
-    lo: int
-    hi: int | None
-    divisor: int
-
-
 # ------------------------------------------------------------------------------------------------ parsers
-
-
-def parse_dims(texts: Iterable[str]) -> tuple[DimRange, ...]:
-    """Read `--dim` texts; each symbol once, in order of first mention, its range and divisor joined."""
-    ranges: dict[str, tuple[int, int | None]] = {}
-    divisors: dict[str, int] = {}
-    order: dict[str, None] = {}
-    for text in texts:
-        match = _DIM.fullmatch(text)
-        if match is None or (match["lo"] is None and match["divisor"] is None):
-            raise DomainError(f"--dim {text!r} is not understood; expected {_DIM_FORMS}")
-        name = match["quoted"] or match["name"]
-        order[name] = None
-        if match["lo"] is not None:
-            if name in ranges:
-                raise DomainError(f"--dim {text!r}: the range of {name!r} is given twice")
-            ranges[name] = _range_of(text, match)
-        if match["divisor"] is not None:
-            if name in divisors:
-                raise DomainError(f"--dim {text!r}: the divisor of {name!r} is given twice")
-            divisors[name] = int(match["divisor"])
-            if divisors[name] == 0:
-                raise DomainError(f"--dim {text!r}: the divisor must be at least 1")
-    dims = tuple(DimRange(name, *ranges.get(name, (1, None)), divisors.get(name, 1)) for name in order)
-    for dim in dims:
-        if dim.hi is not None and dim.hi // dim.divisor * dim.divisor < dim.lo:
-            raise DomainError(f"--dim: no multiple of {dim.divisor} lies in {dim.name}={dim.lo}..{dim.hi}")
-    return dims
-
-
-def _range_of(text: str, match: re.Match[str]) -> tuple[int, int | None]:
-    lo = int(match["lo"])
-    if match["open"] is None:
-        return lo, lo
-    if match["hi"] is None:
-        return lo, None
-    hi = int(match["hi"])
-    if hi < lo:
-        raise DomainError(f"--dim {text!r}: the range is upside down, {lo} is above {hi}")
-    return lo, hi
 
 
 def parse_shape(text: str, option: str = "--at") -> dict[str, int]:
@@ -212,8 +158,8 @@ def dim_option(command: _Decorated) -> _Decorated:
         multiple=True,
         metavar="NAME=LO..HI",
         callback=_parsed(parse_dims),
-        help="Range of a symbolic dim: NAME=LO..HI, NAME=LO.., NAME=VALUE or NAME%K (a multiple of K); "
-        "repeatable. Default 1 and up.",
+        help="Range of a symbolic dim: NAME=LO..HI, NAME=LO.., NAME=VALUE or NAME%K (a multiple of K), or "
+        "@FILE with a table `dim` (.toml, .yaml, pyproject.toml); repeatable. Default 1 and up.",
     )(command)
 
 
