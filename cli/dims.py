@@ -39,7 +39,7 @@ class DimRange(NamedTuple):
 
 
 def parse_dims(texts: Iterable[str]) -> tuple[DimRange, ...]:
-    """Read `--dim` texts, `@FILE` too; each symbol once, in order of first mention, range and divisor joined."""
+    """Read `--dim` texts, `@FILE` too; each symbol once, by first mention, range and divisor joined."""
     ranges: dict[str, tuple[int, int | None]] = {}
     divisors: dict[str, int] = {}
     order: dict[str, None] = {}
