@@ -1,11 +1,11 @@
 """An order below given caps, or the proof that there is none: all down-sets that can be reached below them.
 
 The live bytes f(D) after the nodes D ran are submodular: adding nodes to a larger set grows them less. So if
-running X after D leads to f(D + X) <= f(D), with no more on the way than the caps allow and nothing in between
-that is lower, X may as well run at once: every later moment of every order gets lower or stays (an exchange
-argument). Nodes that shrink memory therefore run when they can, and a node whose own successors take memory
-back to where it was before leaves no other choice. What remains is a search over sets by their number of
-nodes; ways to the same set are one, since what is live depends on the set alone.
+running X after D leads to f(D + X) <= f(D), with no more on the way than the caps allow and nothing in
+between that is lower, X may as well run at once: every later moment of every order gets lower or stays (an
+exchange argument). Nodes that shrink memory therefore run when they can, and a node whose own successors
+take memory back to where it was before leaves no other choice. What remains is a search over sets by their
+number of nodes; ways to the same set are one, since what is live depends on the set alone.
 
 Exact where `states` sufficed at every number of nodes; where they did not, the sets that hold least are kept
 and nothing is proved. Caps are exclusive. Bytes that are whole numbers below 2**53 are compared exactly.

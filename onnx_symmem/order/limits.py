@@ -2,18 +2,26 @@
 
 Every step of the search takes time at most linear in the nodes, but for sorting, so what shrinks with large
 graphs is how often a step is made.
+
+A time budget is turned into such counts by what they take on a usual core: half the budget, half the
+counts. A clock never stops anything, so the same budget gives the same order on every machine, if not in
+the same time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from onnx_symmem.errors import UsageError
 from onnx_symmem.order.cut_bound import CutLimits
+from onnx_symmem.order.shape_bound import ShapeLimits
 from onnx_symmem.order.window import WindowLimits
 
-__all__ = ["SearchLimits", "limits_for"]
+__all__ = ["USUAL_SECONDS", "SearchLimits", "limits_for", "within_budget"]
 
 _FULL = 4_000  # nodes up to which everything is tried
+USUAL_SECONDS = 20.0  # what the usual limits take at most, on a core of the machine they were counted on
+_SEARCHED_FROM = 0.5  # seconds below which nothing but heuristics is worth while
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +31,8 @@ class SearchLimits:
     `shapes` steer each heuristic; `improved` best orders are searched around; `spliced` best ones are joined;
     exact plans are made of the `exact` best and proofs tried for the `proofs` best of these. In up to
     `rounds` rounds shapes that refuted an order are added. `window` bounds one round's local searches
-    together, `floor` each bound.
+    together, `floor` each bound by cuts, `bound` that by exact search at the end. `seed` draws the places
+    that are searched besides the worst ones.
     """
 
     shapes: int = 8
@@ -34,6 +43,30 @@ class SearchLimits:
     rounds: int = 3
     window: WindowLimits = field(default_factory=WindowLimits)
     floor: CutLimits = field(default_factory=CutLimits)
+    bound: ShapeLimits = field(default_factory=ShapeLimits)
+    seed: int = 0
+
+
+def within_budget(seconds: float, limits: SearchLimits | None = None) -> SearchLimits:
+    """The limits scaled to a time budget; 0: heuristics only, no search."""
+    if not 0 <= seconds < 1e6:
+        raise UsageError(f"time budget {seconds}: expected seconds from 0 on")
+    limits = limits or SearchLimits()
+    part = seconds / USUAL_SECONDS
+    bound = replace(limits.bound, work=int(limits.bound.work * part))
+    if seconds < _SEARCHED_FROM:
+        return replace(limits, improved=0, rounds=0, bound=bound)
+    window = replace(
+        limits.window,
+        windows=max(8, int(limits.window.windows * min(part, 4))),
+        work=int(limits.window.work * part),
+        splits=int(limits.window.splits * part),
+        pairs=int(limits.window.pairs * part),
+        sets=int(limits.window.sets * max(1, min(part, 50)) ** 0.5),
+    )
+    floor = replace(limits.floor, work=int(limits.floor.work * min(max(part, 0.1), 4)))
+    rounds = limits.rounds if part >= 0.25 else min(limits.rounds, 1)
+    return replace(limits, window=window, bound=bound, floor=floor, rounds=rounds)
 
 
 def limits_for(limits: SearchLimits, nodes: int) -> tuple[SearchLimits, str | None]:
@@ -53,7 +86,9 @@ def limits_for(limits: SearchLimits, nodes: int) -> tuple[SearchLimits, str | No
             windows=min(limits.window.windows, max(12, 200 // many)),
             work=limits.window.work // (many + 1),
             splits=limits.window.splits // (many + 1),
+            pairs=limits.window.pairs // (many + 1),
         ),
         floor=replace(limits.floor, nodes=min(limits.floor.nodes, max(8, 160 // many))),
+        bound=replace(limits.bound, work=limits.bound.work // (many + 1)),
     )
     return lowered, f"searched less than usual for an order: the graph has {nodes:,} nodes, over {_FULL:,}"

@@ -1,9 +1,10 @@
-"""Some nodes of a graph whose order is to be found: as part of an order, or apart from all orders, for bounds.
+"""Some nodes of a graph whose order is to be found: as part of an order, or apart from all orders.
+bounds.
 
-A *window* stands between fixed nodes of a known order: what is live before it and who reads after it is known.
-A *restriction* forgets all nodes but some: those keep their indirect dependences, and a buffer lives as long as
-the kept nodes alone force it to. Any order of the graph leaves an order of the kept nodes that holds no more at
-any of them, so no order's peak is below the least peak of a restriction.
+A *window* stands between fixed nodes of a known order: what is live before it and who reads after it is
+known. A *restriction* forgets all nodes but some: those keep their indirect dependences, and a buffer lives
+as long as the kept nodes alone force it to. Any order of the graph leaves an order of the kept nodes that
+holds no more at any of them, so no order's peak is below the least peak of a restriction.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ __all__ = ["OrderProblem", "completed", "restriction", "window"]
 class OrderProblem:
     """Nodes by place in `nodes`, with dependences among themselves and buffers that die among them.
 
-    `reads` and `readers` are buffers per node and nodes per buffer, `sizes` bytes (buffers, shapes). Per node
+    `reads` and `readers` are buffers per node and nodes per buffer, `makers` the nodes that make them, -1 for
+    what is there at the start; `sizes` bytes (buffers, shapes). Per node
     and shape: `needs` is held above what is live while it runs, `makes` what it adds to what is live before
     any buffer dies. `live` is there at the start.
     """
@@ -33,6 +35,7 @@ class OrderProblem:
     after: tuple[tuple[int, ...], ...]
     reads: tuple[tuple[int, ...], ...]
     readers: tuple[tuple[int, ...], ...]
+    makers: tuple[int, ...]
     sizes: np.ndarray
     needs: np.ndarray
     makes: np.ndarray
@@ -80,6 +83,7 @@ def window(
         _reversed(before),
         tuple(tuple(buffers[b] for b in graph.reads[n] if b in buffers) for n in nodes),
         tuple(tuple(place[r] for r in graph.readers[b] if r in place) for b in buffers),
+        tuple(place.get(graph.producer[b], -1) for b in buffers),
         sizes[list(buffers)].reshape(len(buffers), sizes.shape[1]),
         makes,
         makes,
@@ -110,8 +114,8 @@ def completed(graph: BufferGraph, nodes: Sequence[int], part: Sequence[int]) -> 
 def restriction(graph: BufferGraph, sizes: np.ndarray, kept: Iterable[int]) -> OrderProblem:
     """The kept nodes apart from all others; `sizes` are bytes (buffers, shapes).
 
-    A reader that is not kept is stood for by the kept nodes that must run before it. Results that may overwrite
-    an operand in some orders take nothing of their own while their node runs.
+    A reader that is not kept is stood for by the kept nodes that must run before it. Results that may
+    overwrite an operand in some orders take nothing of their own while their node runs.
     """
     nodes = tuple(sorted(kept, key=lambda n: (graph.ancestors[n].bit_count(), n)))
     place = {node: k for k, node in enumerate(nodes)}
@@ -147,7 +151,8 @@ def restriction(graph: BufferGraph, sizes: np.ndarray, kept: Iterable[int]) -> O
             needs[place[node]] -= sizes[made]
     return OrderProblem(
         nodes, before, _reversed(before), tuple(map(tuple, reads)), tuple(readers),
-        sizes[rows].reshape(len(rows), sizes.shape[1]), needs, makes, np.zeros(sizes.shape[1]),
+        tuple(place[graph.producer[b]] for b in rows), sizes[rows].reshape(len(rows), sizes.shape[1]),
+        needs, makes, np.zeros(sizes.shape[1]),
     )  # fmt: skip
 
 

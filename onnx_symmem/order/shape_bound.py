@@ -2,8 +2,9 @@
 
 A minimum cut lets every node run at its own best moment; an order has to get from one to the next. Around the
 worst step of the best order known, nodes are kept (`order.problem`) and all their orders are searched
-(`order.downsets`): where none is below a cap, no order of the graph is. Buffers that are small beside the peak
-count as nothing, which bounds no less often and leaves far fewer orders. A bound holds at its shape only.
+(`order.downsets`): where none is below a cap, no order of the graph is. Buffers that are small beside the
+peak count as nothing, which bounds no less often and leaves far fewer orders. A bound holds at its shape
+only.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _TRIES = 10  # caps per set of nodes
 
 @dataclass(frozen=True, slots=True)
 class ShapeLimits:
-    """Sets kept per number of nodes, (set, node) pairs looked at for all shapes together, nodes kept at most."""
+    """Sets kept per number of nodes, (set, node) pairs looked at for all shapes together, nodes at most."""
 
     states: int = 60_000
     work: int = 12_000_000
@@ -52,9 +53,10 @@ def shape_bound(
     limits: ShapeLimits | None = None,
     tick: Callable[[int, int], None] | None = None,
 ) -> ShapeBound:
-    """Raise `floor`, a bound known in bytes per shape; `table` is bytes (buffers, shapes), `orders` are known.
+    """Raise `floor`, a bound known in bytes per shape; `table` is bytes (buffers, shapes).
 
-    Shapes at which all sizes are in proportion are looked at once.
+    The least of `orders` at a shape tells which nodes count there. Shapes at which all sizes are in
+    proportion are looked at once.
     """
     limits = limits or ShapeLimits()
     bound = np.array(floor, dtype=np.float64)

@@ -27,6 +27,7 @@ __all__ = ["WindowLimits", "improve_order", "live_bytes"]
 _EQUAL = 1e-9
 _ABOVE = 1e6  # added to a ratio that is above the ceiling
 _VALLEYS = (0.8, 0.5)  # a wide window ends where less than this part of the peak is live
+_DRAWN = 4  # windows per shape that are drawn
 _WIDE = 6  # times the usual width, at most
 _PARTS = (
     0.3,
@@ -66,11 +67,13 @@ class _Search:
         order: Sequence[int],
         limits: WindowLimits,
         ceiling: np.ndarray,
+        seed: int,
     ) -> None:
         self.graph, self.limits = graph, limits
         self.ceiling = ceiling * (1 + _EQUAL)
         self.moments = Moments(graph, scaled)
         self.finder = CutFinder(graph)
+        self.draw = np.random.default_rng(seed)
         self.work = self.splits = self.pairs = 0
         self.take(tuple(order))
 
@@ -106,6 +109,7 @@ class _Search:
             yield shape, ("early", 0, 0)
             yield from ((shape, move) for move in self._windows(shape))
             yield from ((shape, move) for move in self._parts(shape))
+            yield from ((shape, move) for move in self._drawn(shape))
 
     def _windows(self, shape: int) -> Iterator[Move]:
         """Windows around the first and the last worst step, then wider ones between valleys."""
@@ -125,6 +129,16 @@ class _Search:
                 if (start, end) not in seen:
                     seen.add((start, end))
                     yield "window", start, end
+
+    def _drawn(self, shape: int) -> Iterator[Move]:
+        """Windows of any place and width over any of the worst steps."""
+        live, steps = self.live[:, shape], len(self.order)
+        worst = np.flatnonzero(live >= self.peaks[shape] * (1 - _EQUAL))
+        for _ in range(_DRAWN):
+            width = int(self.draw.integers(self.limits.width // 2, 2 * self.limits.width))
+            at = int(self.draw.choice(worst)) - int(self.draw.integers(width))
+            start = max(0, min(at, steps - width))
+            yield "window", start, min(steps, start + width)
 
     def _parts(self, shape: int) -> Iterator[Move]:
         """Parts around the worst step between valleys that get deeper."""
@@ -211,19 +225,20 @@ def improve_order(
     limits: WindowLimits | None = None,
     tick: Callable[[], None] | None = None,
     ceiling: np.ndarray | None = None,
+    seed: int = 0,
 ) -> tuple[int, ...]:
     """An order whose largest live/reference ratio is at most that of `order`.
 
     `sizes` are bytes, (buffers, shapes); `reference` are bytes per shape, best a lower bound of the peak:
     nothing is done to get below it. To stay at or below `ceiling`, bytes per shape, comes before everything
-    else. `tick` is called once per move.
+    else. `tick` is called once per move. `seed` draws windows that are tried when no other move helps.
     """
     limits = limits or WindowLimits()
     if not len(order):
         return ()
     unit = np.maximum(np.asarray(reference, dtype=np.float64), 1.0)
     top = np.full(len(unit), np.inf) if ceiling is None else np.asarray(ceiling, dtype=np.float64) / unit
-    search = _Search(graph, np.asarray(sizes, dtype=np.float64) / unit, order, limits, top)
+    search = _Search(graph, np.asarray(sizes, dtype=np.float64) / unit, order, limits, top, seed)
     for _ in range(limits.windows):
         if tick is not None:
             tick()

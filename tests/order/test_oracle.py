@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+
+from onnx_symmem.order.buffers import BufferGraph
+from onnx_symmem.order.downsets import DownSetProgram
+from onnx_symmem.order.oracle import least_peak
+from onnx_symmem.order.problem import restriction
+from onnx_symmem.order.window import improve_order
+from tests.order.graphs import all_orders, peak, random_graph
+
+
+def table_of(sizes):
+    return np.array([sizes], dtype=np.float64).T
+
+
+def random_wiring(seed, nodes):
+    """Nodes that read up to three of the eight before them, as in randomly wired networks."""
+    rng = np.random.default_rng(seed)
+    before = [
+        sorted({int(p) for p in rng.integers(max(0, k - 8), k, 1 + k % 3)}) if k else [] for k in range(nodes)
+    ]
+    after = [tuple(k for k in range(nodes) if node in before[k]) for node in range(nodes)]
+    pinned = tuple(not readers or bool(rng.random() < 0.05) for readers in after)
+    graph = BufferGraph(
+        tuple(map(tuple, before)), tuple(after), tuple(range(nodes)), tuple(after), pinned, ()
+    )
+    return graph, [int(b) for b in rng.integers(1, 50, nodes)]
+
+
+def random_order(graph, seed):
+    rng = np.random.default_rng(seed)
+    waiting = [len(p) for p in graph.predecessors]
+    ready, order = [k for k in range(graph.size) if not waiting[k]], []
+    while ready:
+        node = ready.pop(int(rng.integers(len(ready))))
+        order.append(node)
+        for after in graph.successors[node]:
+            waiting[after] -= 1
+            if not waiting[after]:
+                ready.append(after)
+    return tuple(order)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_oracle_agrees_with_enumeration(seed):
+    graph, sizes = random_graph(seed, 8)
+    found = least_peak(restriction(graph, table_of(sizes), range(graph.size)))
+    assert found.proved
+    assert found.peak == min(peak(graph, sizes, order) for order in all_orders(graph))
+
+
+@pytest.mark.parametrize("seed", range(104))
+def test_the_search_finds_what_the_oracle_proves(seed):
+    nodes = 6 + seed % 35
+    graph, sizes = random_wiring(seed, nodes)
+    told = least_peak(restriction(graph, table_of(sizes), range(nodes)), effort=5.0)
+    assert told.proved
+    found = improve_order(graph, table_of(sizes), random_order(graph, seed), np.array([1.0]))
+    assert peak(graph, sizes, found) == told.peak
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_program_proves_what_the_oracle_proves(seed):
+    nodes = 12 + seed
+    graph, sizes = random_wiring(500 + seed, nodes)
+    rng = np.random.default_rng(seed)
+    kept = range(nodes) if seed % 2 else np.flatnonzero(rng.random(nodes) < 0.7).tolist()
+    problem = restriction(graph, table_of(sizes), kept)
+    told = least_peak(problem, effort=5.0)
+    assert told.proved
+    program = DownSetProgram(problem)
+    below = program.below_caps(np.array([float(told.peak)]), 200_000)
+    assert below.exact
+    assert below.order is None
+    assert program.below_caps(np.array([told.peak + 1.0]), 200_000).order is not None
