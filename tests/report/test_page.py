@@ -71,10 +71,6 @@ def test_what_is_tied_and_what_data_decides() -> None:
     assert {entry["name"]: len(entry["bounds"]) for entry in unlimited} == {"u0": 0, "u1": 1}
 
 
-def test_the_place_of_versions_is_there() -> None:
-    assert subject_data(analyse(plain_model()))["versions"] == []
-
-
 def test_the_file_holds_everything_and_escapes_names() -> None:
     model = plain_model()
     model.graph.node[3].name = "</script><script>alert(1)</script>"

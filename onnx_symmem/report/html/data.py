@@ -2,13 +2,18 @@
 
 A tensor's memory is a *span* of rows [from, to): the rows of the profile that it is counted in. Bytes in use
 at a row are the sum of the sizes of the spans around it, so that the page needs one formula per distinct
-size and no polynomial per row. `versions` is the place of models that hold several schedules and choose one
-at run time: [{"name", "members"}], in the order of choice; empty for a model with one schedule.
+size and no polynomial per row.
+
+A model may hold several schedules as branches of nested Ifs and choose one when it runs (rewrite.versions).
+Its rows then say which versions they are of, `first` to `last`; `versions` has for each the peaks that the
+guard compares and the formulas of its own peak, so that the page shows the one run that takes place.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
@@ -16,14 +21,17 @@ from onnx import TensorProto
 
 from onnx_symmem import __version__
 from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.envelope import envelope
 from onnx_symmem.expr.expression import Expr
-from onnx_symmem.graph.view import INITIALIZER, INPUT
+from onnx_symmem.expr.text import parse
+from onnx_symmem.graph.view import INITIALIZER, INPUT, Node
 from onnx_symmem.memory.plan import ALLOC, OUTPUT, SHARE
-from onnx_symmem.memory.profile import HOST, MemoryProfile
+from onnx_symmem.memory.profile import BOUND, EXACT, HOST, UNKNOWN, MemoryProfile, Moment
 from onnx_symmem.report.analysis import Analysis
 from onnx_symmem.report.findings import left_out, shape_findings
 from onnx_symmem.report.html.formulas import FormulaTable
 from onnx_symmem.report.results import SCHEMA_VERSION
+from onnx_symmem.rewrite.versions import versions_of
 from onnx_symmem.shapes.table import ModelShapes
 
 __all__ = ["SCOPES", "page_data", "subject_data"]
@@ -33,6 +41,7 @@ SCOPES = ("weight", "input", "output", "activation", "host", "none")
 
 _TYPES = {number: name.lower() for name, number in TensorProto.DataType.items()}
 _LARGEST_DIM = (1 << 63) - 1
+_ANY = 1 << 20  # as the number of the last version: all that follow
 
 
 def page_data(analysis: Analysis, against: Analysis | None = None) -> dict[str, Any]:
@@ -57,6 +66,7 @@ def subject_data(analysis: Analysis) -> dict[str, Any]:
     table = FormulaTable()
     found, shapes = analysis.profile, analysis.shapes
     findings = shape_findings(shapes).to_json()
+    branch = _branch(analysis)
     data: dict[str, Any] = {
         "name": analysis.model.label,
         "provider": analysis.provider,
@@ -71,11 +81,12 @@ def subject_data(analysis: Analysis) -> dict[str, Any]:
             [table.add(member), row]
             for member, row in zip(analysis.peak.members, analysis.peak.rows, strict=True)
         ],
-        "bound": [table.add(member) for member in analysis.bound],
-        "versions": [],
+        # The bound counts nothing inside control flow, which for versions is all there is.
+        "bound": [] if branch else [table.add(member) for member in analysis.bound],
+        "versions": _versions(table, analysis),
         "domain": _domain(table, shapes, analysis.data_symbols),
-        "rows": _rows(found),
-        **_tensors(table, found, shapes),
+        "rows": _rows(found, branch),
+        **_tensors(table, found, shapes, branch),
         "unknown_dims": findings["unknown_dims"],
         "assumptions": findings["assumptions"],
         "limits": findings["limits"],
@@ -177,24 +188,89 @@ def _bounds(domain: Domain, name: str) -> list[Expr]:
 # ------------------------------------------------------------------------------------------------ rows
 
 
-def _rows(found: MemoryProfile) -> dict[str, Any]:
+def _branch(analysis: Analysis) -> str | None:
+    """How the names of the Ifs begin whose branches are versions; None where the model has only one."""
+    said = versions_of(analysis.model.proto)
+    return None if said is None or "only" in said or len(said["versions"]) < 2 else str(said["branches"])
+
+
+def _versions(table: FormulaTable, analysis: Analysis) -> dict[str, Any] | None:
+    """What the guard compares, and each version's own peak; None for a model with one schedule."""
+    branch, said = _branch(analysis), versions_of(analysis.model.proto)
+    if branch is None or said is None:
+        return None
+    found, domain = analysis.profile, analysis.shapes.domain
+    places = [_place(found, moment, branch) for moment in found.moments]
+    listed = []
+    for version, entry in enumerate(said["versions"]):
+        rows = [row for row, place in enumerate(places) if place.first <= version <= place.last]
+        top = envelope(found.in_use.take(rows), domain)
+        listed.append(
+            {
+                "peak": [table.add(parse(text)) for text in entry["peak"]],
+                "members": [
+                    [table.add(member), rows[row]]
+                    for member, row in zip(top.members, top.member_rows, strict=True)
+                ],
+                "recomputed": list(entry["recomputed"]),
+                "offloaded": list(entry["offloaded"]),
+            }
+        )
+    limit = said.get("limit", {}).get("default")
+    inner = any(place.inside for place in places)
+    return {
+        "policy": said["policy"],
+        "limit": limit if limit is not None and limit < _LARGEST_DIM else None,
+        "label": UNKNOWN if found.not_counted else BOUND if inner else EXACT,
+        "list": listed,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The versions that have a row, the node that runs in it, and whether that is inside a node of theirs."""
+
+    first: int
+    last: int
+    node: Node
+    inside: bool
+
+
+def _place(found: MemoryProfile, moment: Moment, branch: str | None) -> _Place:
+    node = found.plan.view.nodes[moment.node]
+    first, last = 0, _ANY
+    for name, index in moment.path:
+        if branch is None or not node.name.startswith(f"{branch}/") or index < 0:
+            return _Place(first, last, node, True)
+        first, last = (first, first) if name == "then_branch" else (first + 1, last)
+        node = node.subgraphs[name].nodes[index]
+    return _Place(first, last, node, False)
+
+
+def _rows(found: MemoryProfile, branch: str | None) -> dict[str, Any]:
     """Moments as columns: the step, and which node runs; inside control flow the whole place in words."""
     ops: dict[str, int] = {}
     steps, op_numbers, names = [], [], []
-    for row, moment in enumerate(found.moments):
-        node = found.plan.view.nodes[moment.node]
-        inside = bool(moment.path)
+    places = [_place(found, moment, branch) for moment in found.moments]
+    for row, (moment, place) in enumerate(zip(found.moments, places, strict=True)):
+        node, inside = place.node, place.inside
         op = "" if inside else f"{node.domain}.{node.op}" if node.domain else node.op
         steps.append(moment.step)
         op_numbers.append(ops.setdefault(op, len(ops)))
         names.append(found.where(row) if inside else node.name or f"#{node.index}")
-    return {"step": steps, "op": op_numbers, "name": names, "ops": list(ops)}
+    columns = {"step": steps, "op": op_numbers, "name": names, "ops": list(ops)}
+    if branch is not None:
+        columns["first"] = [place.first for place in places]
+        columns["last"] = [place.last for place in places]
+    return columns
 
 
 # ------------------------------------------------------------------------------------------------ tensors
 
 
-def _tensors(table: FormulaTable, found: MemoryProfile, shapes: ModelShapes) -> dict[str, Any]:
+def _tensors(
+    table: FormulaTable, found: MemoryProfile, shapes: ModelShapes, branch: str | None
+) -> dict[str, Any]:
     """All tensors of the main graph, those of subgraphs that take memory, and the spans of rows they do."""
     plan, view = found.plan, found.plan.view
     spans = _spans(found)
@@ -204,10 +280,16 @@ def _tensors(table: FormulaTable, found: MemoryProfile, shapes: ModelShapes) -> 
     number = {slot: k for k, slot in enumerate(slots)}
     shape_numbers: dict[tuple[int, ...] | None, int] = {}
     columns: dict[str, list[Any]] = {k: [] for k in ("name", "size", "scope", "type", "dims", "made", "in")}
+    # Which version a tensor is of shows from its lifetime; its own name is what people look for.
+    inside = re.compile(rf"^(?:{re.escape(branch)}/\d+/(?:then|else)_branch/)+") if branch else None
     made_at = {node: row for row, node in _main_rows(found)}
+    first_row: dict[int, int] = {}
+    for slot, start, _ in spans:
+        first_row.setdefault(slot, start)
     for slot in slots:
         size, main = found.slots[slot].bytes, slot < own
-        columns["name"].append(found.slots[slot].name)
+        name = found.slots[slot].name
+        columns["name"].append(name if main or inside is None else inside.sub("", name))
         columns["size"].append(-1 if size is None else table.add(size))
         scope = _scope(found, slot) if main else found.slots[slot].scope
         columns["scope"].append(SCOPES.index(scope))
@@ -215,7 +297,11 @@ def _tensors(table: FormulaTable, found: MemoryProfile, shapes: ModelShapes) -> 
         key = None if dims is None else tuple(table.add(dim) for dim in dims)
         columns["dims"].append(shape_numbers.setdefault(key, len(shape_numbers)))
         columns["type"].append(shapes.graph.elem_types[slot] if main else 0)
-        columns["made"].append(made_at.get(view.values[slot].producer, -1) if main else -1)
+        if main:
+            columns["made"].append(made_at.get(view.values[slot].producer, -1))
+        else:
+            row = first_row[slot]
+            columns["made"].append(row if _makes(found, row, found.slots[slot].name) else -1)
         shared = main and plan.kind[slot] == SHARE
         columns["in"].append(plan.root[slot] if shared else -1)
     types = sorted(set(columns["type"]))
@@ -234,6 +320,18 @@ def _tensors(table: FormulaTable, found: MemoryProfile, shapes: ModelShapes) -> 
 
 def _main_rows(found: MemoryProfile) -> list[tuple[int, int]]:
     return [(row, moment.node) for row, moment in enumerate(found.moments) if not moment.path]
+
+
+def _makes(found: MemoryProfile, row: int, name: str) -> bool:
+    """Whether the node of a row inside control flow has an output of that name."""
+    moment = found.moments[row]
+    view, index = found.plan.view, moment.node
+    for attribute, inner in moment.path:
+        view, index = view.nodes[index].subgraphs[attribute], inner
+        if index < 0:
+            return False
+    outputs = [view.values[value].name for value in view.nodes[index].outputs if value >= 0]
+    return any(name == output or name.endswith(f"/{output}") for output in outputs)
 
 
 def _scope(found: MemoryProfile, value: int) -> str:

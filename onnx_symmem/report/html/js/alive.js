@@ -76,11 +76,12 @@ export class Alive {
 
   // A small bar over the whole run.
   lifetime(from, to) {
-    const { rows, data } = this.model;
-    const step = (row) => (data.rows.step[Math.min(row, rows - 1)] ?? 0) + 1;
-    const words = to >= rows ? `from step ${step(from)} to the end` : `steps ${step(from)} to ${step(to - 1)}`;
+    const { before, rows: seen } = this.model.run;
+    const [first, next] = [before[from], before[to]];
+    const step = (place) => this.model.step(seen[place]);
+    const words = next >= seen.length ? `from step ${step(first)} to the end` : `steps ${step(first)} to ${step(next - 1)}`;
     const svg = drawn("svg", { class: "life-bar", viewBox: "0 0 100 8", preserveAspectRatio: "none", role: "img", "aria-label": words });
-    const [a, width] = [(from / rows) * 100, Math.max(((to - from) / rows) * 100, 1.2)];
+    const [a, width] = [(first / seen.length) * 100, Math.max(((next - first) / seen.length) * 100, 1.2)];
     svg.append(
       drawn("title", { text: words }),
       drawn("rect", { class: "life-ground", x: 0, y: 3, width: 100, height: 2 }),

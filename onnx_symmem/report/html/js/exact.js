@@ -127,8 +127,8 @@ export function narrowed(value) {
 }
 
 // The running sum of sizes that come at `from` and go at `to`: one number per row to draw, `sum(row)` to the
-// byte, and the first largest.
-export function runningSum(count, from, to, sizes) {
+// byte, and the first largest of the rows that are `seen`.
+export function runningSum(count, from, to, sizes, seen = null) {
   let bound = 0;
   for (const size of sizes) bound += Number(size);
   const exact = bound <= Number.MAX_SAFE_INTEGER;
@@ -142,16 +142,16 @@ export function runningSum(count, from, to, sizes) {
   const rows = new Float64Array(count);
   const sums = exact ? rows : new Array(count);
   let sum = zero;
-  let most = zero;
-  let at = count ? 0 : -1;
   for (let row = 0; row < count; row += 1) {
     sum += change[row];
     sums[row] = sum;
     rows[row] = Number(sum);
-    if (sum > most) {
-      most = sum;
-      at = row;
-    }
+  }
+  let most = zero;
+  let at = seen?.[0] ?? (count ? 0 : -1);
+  for (let k = 0; k < (seen ?? rows).length; k += 1) {
+    const row = seen ? seen[k] : k;
+    if (sums[row] > most) [most, at] = [sums[row], row];
   }
   return { rows, most, at, sum: (row) => (row >= 0 && row < count ? narrowed(sums[row]) : 0) };
 }

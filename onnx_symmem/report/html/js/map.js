@@ -181,6 +181,7 @@ export class ShapeMap {
       const name = (k) => ({ fits: "fits", over: "does not fit", illegal: "not a legal shape" })[k];
       return { title: `What fits in ${bytes(this.budget)}`, of: kind, name, style: (k) => k, legend: () => [] };
     }
+    if (this.way === "version") return this.versions(cells);
     if (this.way === "moment") return this.moments(cells);
     const sizes = cells.map((cell) => Math.max(Number(cell.bytes), 1));
     const [low, high] = [Math.log2(Math.min(...sizes)), Math.log2(Math.max(...sizes))];
@@ -197,8 +198,19 @@ export class ShapeMap {
     };
   }
 
+  versions(cells) {
+    const seen = [...new Set(cells.map((cell) => cell.version))].sort((a, b) => a - b);
+    return {
+      title: "Which version runs",
+      of: (cell) => cell.version,
+      name: (k) => (k === "illegal" ? "not a legal shape" : `version ${k + 1}`),
+      style: (k) => (k === "illegal" ? "illegal" : `kind-${k % 8}`),
+      legend: () => seen.map((k) => element("span", {}, element("b", { class: `swatch kind-${k % 8}`, text: String(k + 1) }), ` version ${k + 1}`)),
+    };
+  }
+
   moments(cells) {
-    const { members } = this.model.data;
+    const members = this.model.membersOf(this.model.version);
     const seen = [...new Set(cells.map((cell) => cell.which))].sort((a, b) => members[a][1] - members[b][1]);
     const number = new Map(seen.map((which, k) => [which, k]));
     return {
@@ -209,7 +221,7 @@ export class ShapeMap {
       legend: () =>
         seen.map((which, k) => {
           const row = members[which][1];
-          const step = (this.model.data.rows.step[row] ?? 0) + 1;
+          const step = this.model.step(row);
           return element("span", {}, element("b", { class: `swatch kind-${k % 8}`, text: String(k + 1) }), ` step ${count(step)}, ${this.model.nodeLabel(row)}`);
         }),
     };

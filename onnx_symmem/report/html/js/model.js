@@ -13,6 +13,9 @@ export class Model {
     this.number = new Map(this.table.symbols.map((name, index) => [name, index]));
     const { spans, tensors } = data;
     this.rows = data.rows.step.length;
+    this.limit = data.versions?.limit ?? null;
+    this.runs = (data.versions?.list ?? [null]).map((_, version) => this.rowsOf(version));
+    this.version = 0;
     this.spanSizes = spans.tensor.map((tensor) => tensors.size[tensor]);
     this.outputSpans = spans.tensor.flatMap((tensor, k) => (tensors.scope[tensor] === OUTPUT ? [k] : []));
     this.spanOf = new Map();
@@ -20,6 +23,46 @@ export class Model {
       if (!this.spanOf.has(tensor)) this.spanOf.set(tensor, []);
       this.spanOf.get(tensor).push(k);
     });
+  }
+
+  // Of a model that holds several versions, the rows of one: `rows` in order, and how many are `before` a row.
+  rowsOf(version) {
+    const { first, last } = this.data.rows;
+    const rows = [];
+    const before = new Int32Array(this.rows + 1);
+    for (let row = 0; row < this.rows; row += 1) {
+      before[row] = rows.length;
+      if (!first || (first[row] <= version && version <= last[row])) rows.push(row);
+    }
+    before[this.rows] = rows.length;
+    return { rows, before };
+  }
+
+  get run() {
+    return this.runs[this.version];
+  }
+
+  get steps() {
+    return this.data.versions ? this.run.rows.length : this.data.nodes;
+  }
+
+  // The number of a row's step, from 1.
+  step(row) {
+    return this.data.versions ? this.run.before[row] + 1 : (this.data.rows.step[row] ?? -1) + 1;
+  }
+
+  // Which version runs: as the guard in the model has it.
+  chosen(at) {
+    const { policy, list } = this.data.versions;
+    const peaks = list.map(({ peak }) => peak.map((expr) => at.expr(expr)).reduce((a, b) => (b > a ? b : a)));
+    if (policy === "least") return peaks.reduce((best, peak, k) => (peak < peaks[best] ? k : best), 0);
+    const fits = peaks.findIndex((peak) => this.limit === null || peak <= this.limit);
+    return fits < 0 ? list.length - 1 : fits;
+  }
+
+  // The formulas whose largest is the peak, of the version that runs: [expression, row].
+  membersOf(version) {
+    return this.data.versions ? this.data.versions.list[version].members : this.data.members;
   }
 
   // All sizes at the chosen ones: those that follow from others, and what data decides, at its largest
@@ -69,14 +112,15 @@ export class Model {
     const { data } = this;
     const { spans } = data;
     return evaluated(this.table, sizes, (at) => {
+      if (data.versions) this.version = this.chosen(at);
       const size = (expr) => (expr < 0 ? 0 : at.expr(expr));
       const spanBytes = this.spanSizes.map(size);
-      const all = runningSum(this.rows, spans.from, spans.to, spanBytes);
+      const all = runningSum(this.rows, spans.from, spans.to, spanBytes, this.run.rows);
       const some = (column) => this.outputSpans.map((k) => column[k]);
       const outputs = runningSum(this.rows, some(spans.from), some(spans.to), some(spanBytes));
-      const members = data.members.map(([expr]) => at.expr(expr));
+      const members = this.membersOf(this.version).map(([expr]) => at.expr(expr));
       const bound = evaluated(this.table, sizes, (of) => {
-        return data.bound.map((expr) => narrowed(of.expr(expr))).reduce((a, b) => (b > a ? b : a), 0);
+        return data.bound.map((expr) => narrowed(of.expr(expr))).reduce((a, b) => (a === null || b > a ? b : a), null);
       });
       const weights = narrowed(at.expr(data.weights));
       const inputs = narrowed(at.expr(data.inputs));
@@ -110,12 +154,13 @@ export class Model {
     return evaluated(this.table, sizes, (at) => {
       let most = null;
       let which = 0;
-      data.members.forEach(([expr], k) => {
+      const version = data.versions ? this.chosen(at) : 0;
+      this.membersOf(version).forEach(([expr], k) => {
         const value = at.expr(expr);
         if (most === null || value > most) [most, which] = [value, k];
       });
       const outside = withOutside ? plus(narrowed(at.expr(data.weights)), narrowed(at.expr(data.inputs))) : 0;
-      return { bytes: plus(narrowed(most), outside), which };
+      return { bytes: plus(narrowed(most), outside), which, version };
     });
   }
 

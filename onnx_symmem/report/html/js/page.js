@@ -2,7 +2,7 @@
 
 import { Alive } from "./alive.js";
 import { Controls } from "./controls.js";
-import { plus } from "./exact.js";
+import { evaluated, narrowed, plus } from "./exact.js";
 import { GrowthTable } from "./growth.js";
 import { ShapeMap } from "./map.js";
 import { Model } from "./model.js";
@@ -20,6 +20,7 @@ class Page {
     this.model = new Model(data.model);
     this.other = data.against ? new Model(data.against) : null;
     this.picked = null;
+    this.few = true;
     this.due = 0;
     const changed = () => this.ask();
     const own = new Set(data.model.domain.free.map((range) => range.name).concat(data.model.domain.tied.map(([name]) => name)));
@@ -80,6 +81,8 @@ class Page {
       box.checked = false;
       this.timeline.shown.delete(0);
     }
+    if (this.data.model.versions) place("way").append(element("option", { value: "version", text: "which version runs" }));
+    if (this.data.model.versions?.policy === "fits") place("limit").addEventListener("input", () => this.ask());
     for (const id of ["way", "outside"]) place(id).addEventListener("change", () => this.ask());
     place("budget").addEventListener("input", () => {
       if (place("way").value === "peak" && parseBytes(place("budget").value) !== null) place("way").value = "fits";
@@ -88,7 +91,11 @@ class Page {
     place("to-peak").addEventListener("click", () => this.timeline.go(null));
     place("zoom-in").addEventListener("click", () => this.timeline.zoom(0.5, this.row));
     place("zoom-out").addEventListener("click", () => this.timeline.zoom(2, this.row));
-    place("zoom-all").addEventListener("click", () => this.timeline.zoom(this.model.rows, this.row));
+    place("zoom-all").addEventListener("click", () => this.timeline.zoom(this.timeline.many, this.row));
+    place("all-members").addEventListener("click", () => {
+      this.few = !this.few;
+      this.ask();
+    });
     place("copy").addEventListener("click", () => this.copy());
   }
 
@@ -108,6 +115,9 @@ class Page {
     const start = performance.now();
     if (!this.measured) this.measure();
     const made = this.model.shape(this.controls.chosen());
+    if (this.data.model.versions?.policy === "fits") {
+      this.model.limit = parseBytes(place("limit").value) ?? this.data.model.versions.limit;
+    }
     const state = this.model.at(made);
     this.made = made;
     this.state = state;
@@ -132,6 +142,7 @@ class Page {
     const typed = place("budget").value.trim();
     place("budget-note").textContent = budget === null && typed ? "expected a size such as 24GiB, 24GB or 25769803776" : budget === null ? "" : exactly(budget);
     this.map.draw({ way: place("way").value, budget, outside: place("outside").checked });
+    this.versions(made);
     this.growth?.draw(state, this.theirs.state, this.theirs.problems);
     this.members(state);
     this.coverage(state);
@@ -144,7 +155,7 @@ class Page {
   // ------------------------------------------------------------------------------------ the pieces
 
   summary(state) {
-    const { label } = this.data.model;
+    const label = this.data.model.versions?.label ?? this.data.model.label;
     const rows = [
       ["weights", "Weights", state.weights],
       ["inputs", "Inputs", state.inputs],
@@ -188,12 +199,12 @@ class Page {
   moment(state) {
     const row = this.row;
     const alive = this.alive.draw(row, state);
-    const step = count((this.data.model.rows.step[row] ?? 0) + 1);
+    const step = count(this.model.step(row));
     const isPeak = row === state.peakRow;
     const inUse = state.inUseAt(row);
     place("moment").replaceChildren(
       element("strong", { text: `Step ${step}` }),
-      ` of ${count(this.data.model.nodes)}: ${this.model.nodeLabel(row)} – `,
+      ` of ${count(this.model.steps)}: ${this.model.nodeLabel(row)} – `,
       element("strong", { title: exactly(inUse), text: bytes(inUse) }),
       isPeak ? " in use, the peak" : ` in use, ${share(inUse, state.peak)} of the peak`,
     );
@@ -212,13 +223,14 @@ class Page {
 
   pick(entry) {
     this.picked = entry;
-    if (entry?.row !== undefined) this.timeline.go(entry.row);
+    if (entry?.row !== undefined && this.model.run.rows.includes(entry.row)) this.timeline.go(entry.row);
     this.draw();
     if (entry) place("card").scrollIntoView({ block: "nearest" });
   }
 
   formulas() {
-    const { members } = this.data.model;
+    const members = this.model.membersOf(this.model.version);
+    this.listed = this.model.version;
     place("members-note").textContent =
       members.length > 1
         ? `The peak is the largest of these ${members.length}; each is the bytes in use at one moment, and no other moment is ever above all of them.`
@@ -226,28 +238,23 @@ class Page {
     this.lines = members.map(([expr, row]) => {
       const value = element("td", { class: "number" });
       const mark = element("td", { class: "mark" });
-      const step = (this.data.model.rows.step[row] ?? -1) + 1;
+      const step = this.model.rows ? this.model.step(row) : 0;
       const where = step ? `step ${count(step)}, ${this.model.nodeLabel(row)}` : "";
       const go = where ? element("button", { type: "button", class: "link", text: where, onclick: () => this.timeline.go(row) }) : "";
       const line = element("tr", {}, mark, element("td", { class: "cell-formula wide" }, formula(this.model.table, expr), element("div", { class: "where" }, go)), value);
       return { line, value, mark };
     });
     place("members").replaceChildren(...this.lines.map(({ line }) => line));
-    const all = place("all-members");
-    this.few = members.length > FEW + 2;
-    all.hidden = !this.few;
-    all.textContent = `Show all ${members.length}`;
-    all.addEventListener("click", () => {
-      this.few = !this.few;
-      all.textContent = this.few ? `Show all ${members.length}` : `Show the ${FEW} largest here`;
-      this.ask();
-    });
+    place("all-members").hidden = members.length <= FEW + 2;
   }
 
   members(state) {
+    if (this.listed !== this.model.version) this.formulas();
+    const few = this.few && this.lines.length > FEW + 2;
+    place("all-members").textContent = few ? `Show all ${this.lines.length}` : `Show the ${FEW} largest here`;
     const falling = [...state.members].sort((a, b) => (a < b ? 1 : a > b ? -1 : 0));
     const most = falling[0];
-    const least = this.few ? falling[FEW - 1] : falling.at(-1);
+    const least = few ? falling[FEW - 1] : falling.at(-1);
     this.lines.forEach(({ line, value, mark }, k) => {
       const size = state.members[k];
       const isPeak = size === most;
@@ -259,8 +266,33 @@ class Page {
     });
   }
 
+  // Which version runs here, of a model that holds several.
+  versions(made) {
+    const { versions } = this.data.model;
+    if (!versions) return;
+    const { version } = this.model;
+    const peaks = versions.list.map(({ peak }) =>
+      evaluated(this.model.table, made.sizes, (at) => peak.map((expr) => narrowed(at.expr(expr))).reduce((a, b) => (b > a ? b : a))),
+    );
+    const named = (names) => (names.length > 6 ? `${names.slice(0, 6).join(", ")} and ${count(names.length - 6)} more` : names.join(", ")) || "–";
+    place("versions").replaceChildren(
+      ...versions.list.map(({ recomputed, offloaded }, k) =>
+        element(
+          "tr",
+          { class: k === version ? "is-peak" : "" },
+          element("th", { scope: "row", text: `version ${k + 1}` }),
+          element("td", { class: "mark", text: k === version ? "▲ runs here" : "" }),
+          element("td", { class: "number", title: exactly(peaks[k]), text: bytes(peaks[k]) }),
+          element("td", { text: named(recomputed) }),
+          element("td", { text: named(offloaded) }),
+        ),
+      ),
+    );
+  }
+
   coverage(state) {
-    const { label, reasons } = this.data.model;
+    const { reasons } = this.data.model;
+    const label = this.data.model.versions?.label ?? this.data.model.label;
     const { table } = this.model;
     const where = { bound: "upper bound: the larger branch, the largest iteration", unknown: "without what is listed below" };
     const said = where[label] ?? "exact, to the byte";
@@ -290,8 +322,7 @@ class Page {
   }
 
   async copy() {
-    const { members } = this.data.model;
-    const texts = members.map(([expr]) => pythonText(this.model.table, expr));
+    const texts = this.model.membersOf(this.model.version).map(([expr]) => pythonText(this.model.table, expr));
     const text = texts.length > 1 ? `max(${texts.join(", ")})` : texts[0];
     try {
       await navigator.clipboard.writeText(text);
@@ -311,7 +342,7 @@ class Page {
     clearTimeout(this.telling);
     this.telling = setTimeout(() => {
       const sizes = Object.entries(this.made.shape).map(([name, size]) => `${name} ${count(size)}`);
-      const step = (this.data.model.rows.step[this.state.peakRow] ?? 0) + 1;
+      const step = this.model.step(this.state.peakRow);
       const where = this.model.rows ? `, at step ${count(step)}, ${this.model.nodeLabel(this.state.peakRow)}` : "";
       place("said").textContent = `${sizes.join(", ")}: peak ${bytes(this.state.peak)}${where}`;
     }, 400);

@@ -91,25 +91,27 @@ export class Search {
 
   life(tensor, scope) {
     const { model } = this;
-    const { spans, rows, tensors } = model.data;
+    const { spans, tensors } = model.data;
     if (scope === WEIGHT || scope === INPUT) return "all the time";
     const owner = tensors.in[tensor] >= 0 ? tensors.in[tensor] : tensor;
     const found = (model.spanOf.get(owner) ?? []).map((k) => {
       const [from, to] = [spans.from[k], spans.to[k]];
-      const end = to >= model.rows ? "the end" : count(rows.step[to - 1] + 1);
-      return `step ${count(rows.step[from] + 1)} to ${end}`;
+      const { before, rows: seen } = model.run;
+      if (before[from] === before[to]) return "never in this version";
+      const end = before[to] >= seen.length ? "the end" : count(model.step(seen[before[to] - 1]));
+      return `step ${count(model.step(seen[before[from]]))} to ${end}`;
     });
     return found.length ? [...new Set(found)].join("; ") + (owner === tensor ? "" : " (the memory it lies in)") : "never of its own";
   }
 
   node(row, state) {
     const { model } = this;
-    const { tensors, spans, rows } = model.data;
+    const { tensors, spans } = model.data;
     const made = tensors.made.flatMap((at, tensor) => (at === row ? [tensor] : []));
     const freed = spans.to.flatMap((to, k) => (to === row + 1 ? [spans.tensor[k]] : []));
     const links = (list) => (list.length ? listed(list.slice(0, 8).map((tensor) => this.link(tensor)), "", "") : ["nothing"]);
     return [
-      ["Step", count(rows.step[row] + 1), ` of ${count(model.data.nodes)}`],
+      ["Step", count(model.step(row)), ` of ${count(model.steps)}`],
       ["In use after it ran", element("strong", { text: bytes(state.inUseAt(row)) }), ` = ${exactly(state.inUseAt(row))}`],
       ["Makes", ...links(made)],
       ["Freed after it", ...links([...new Set(freed)])],

@@ -13,7 +13,7 @@ export class Timeline {
     this.model = model;
     this.moved = moved;
     this.from = 0;
-    this.to = Math.max(model.rows, 1);
+    this.to = Math.max(model.run.rows.length, 1);
     this.shown = new Set([WEIGHT, INPUT, OUTPUT, ACTIVATION]);
     this.row = null; // null: follows the peak
     this.lifetime = [];
@@ -24,7 +24,7 @@ export class Timeline {
       tabindex: 0,
       "aria-label": "Moment of the run. Arrow keys move, P goes to the peak, plus and minus zoom.",
       "aria-valuemin": 1,
-      "aria-valuemax": Math.max(model.rows, 1),
+      "aria-valuemax": Math.max(model.run.rows.length, 1),
     }, this.svg);
     place.append(this.cursor);
     this.cursor.addEventListener("keydown", (event) => this.key(event));
@@ -37,34 +37,49 @@ export class Timeline {
     this.width = Math.max(this.cursor.clientWidth, 320);
   }
 
-  at(row) {
+  get many() {
+    return this.model.run.rows.length;
+  }
+
+  // Where a place among the rows of the run is drawn.
+  at(place) {
     const inner = this.width - MARGIN.left - MARGIN.right;
-    return MARGIN.left + ((row - this.from) / (this.to - this.from)) * inner;
+    return MARGIN.left + ((place - this.from) / (this.to - this.from)) * inner;
   }
 
   pick(event) {
     const box = this.svg.getBoundingClientRect();
     const inner = this.width - MARGIN.left - MARGIN.right;
     const part = (event.clientX - box.left - MARGIN.left) / inner;
-    this.go(this.from + Math.floor(part * (this.to - this.from)));
+    this.move(this.from + Math.floor(part * (this.to - this.from)));
   }
 
+  // To a row of the run; null: back to the peak, and after it.
   go(row) {
-    this.row = row === null ? null : Math.min(Math.max(row, 0), this.model.rows - 1);
-    if (this.row !== null && (this.row < this.from || this.row >= this.to)) {
-      const half = Math.floor((this.to - this.from) / 2);
-      this.window(this.row - half, this.row - half + (this.to - this.from));
-    }
+    this.row = row;
+    if (row !== null) this.show(this.model.run.before[row]);
     this.moved();
   }
 
+  move(place) {
+    this.go(this.model.run.rows[Math.min(Math.max(place, 0), this.many - 1)] ?? 0);
+  }
+
+  show(place) {
+    if (place >= this.from && place < this.to) return;
+    const half = Math.floor((this.to - this.from) / 2);
+    this.window(place - half, place - half + (this.to - this.from));
+  }
+
   window(from, to) {
-    const span = Math.min(Math.max(Math.round(to - from), Math.min(12, this.model.rows)), this.model.rows);
-    this.from = Math.min(Math.max(Math.round(from), 0), this.model.rows - span);
+    const span = Math.min(Math.max(Math.round(to - from), Math.min(12, this.many)), this.many);
+    this.from = Math.min(Math.max(Math.round(from), 0), this.many - span);
     this.to = this.from + Math.max(span, 1);
   }
 
-  zoom(factor, around) {
+  // Around a row of the run.
+  zoom(factor, row) {
+    const around = this.model.run.before[row];
     const span = (this.to - this.from) * factor;
     const part = (around - this.from) / (this.to - this.from);
     this.window(around - part * span, around + (1 - part) * span);
@@ -72,7 +87,8 @@ export class Timeline {
   }
 
   key(event) {
-    const here = this.row ?? this.state.peakRow;
+    const row = this.row ?? this.state.peakRow;
+    const here = this.model.run.before[row];
     const page = Math.max(1, Math.round((this.to - this.from) / 10));
     const moves = {
       ArrowRight: here + 1,
@@ -82,14 +98,14 @@ export class Timeline {
       PageUp: here + page,
       PageDown: here - page,
       Home: 0,
-      End: this.model.rows - 1,
+      End: this.many - 1,
     };
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key in moves) this.go(moves[event.key]);
+    if (event.key in moves) this.move(moves[event.key]);
     else if (event.key === "p" || event.key === "P") this.go(null);
-    else if (event.key === "+" || event.key === "=") this.zoom(0.5, here);
-    else if (event.key === "-") this.zoom(2, here);
-    else if (event.key === "0") this.zoom(this.model.rows, here);
+    else if (event.key === "+" || event.key === "=") this.zoom(0.5, row);
+    else if (event.key === "-") this.zoom(2, row);
+    else if (event.key === "0") this.zoom(this.many, row);
     else return;
     event.preventDefault();
   }
@@ -97,11 +113,18 @@ export class Timeline {
   // `other` is {model, state, name} of the model that this one is held against.
   draw(state, other) {
     this.state = state;
+    if (this.of !== this.model.version) {
+      // Another version runs now: another run, seen as a whole.
+      if (this.of !== undefined) this.row = null;
+      this.of = this.model.version;
+      [this.from, this.to] = [0, Math.max(this.many, 1)];
+      this.cursor.setAttribute("aria-valuemax", this.to);
+    }
     const { width } = this;
     const right = width - MARGIN.right;
     const ground = HEIGHT - MARGIN.bottom;
     const base = this.outside(state);
-    const columns = this.columns(state, base, this.from, this.to);
+    const columns = this.columns(this.model, state, base, this.from, this.to);
     const theirs = other ? this.theirs(other) : [];
     const bound = state.bound === null ? null : base + Number(state.bound);
     let top = Math.max(1, base, bound ?? 0, ...columns.map((c) => c.total), ...theirs.map((c) => c.total));
@@ -142,15 +165,18 @@ export class Timeline {
     return (this.shown.has(WEIGHT) ? Number(state.weights) : 0) + (this.shown.has(INPUT) ? Number(state.inputs) : 0);
   }
 
-  columns(state, base, from, to) {
-    const rows = to - from;
-    const many = Math.min(rows, COLUMNS);
+  columns({ run }, state, base, from, to) {
+    const places = to - from;
+    const many = Math.min(places, COLUMNS);
     const found = [];
     for (let k = 0; k < many; k += 1) {
-      const first = from + Math.floor((k * rows) / many);
-      const next = Math.max(from + Math.floor(((k + 1) * rows) / many), first + 1);
-      let best = first;
-      for (let row = first; row < next; row += 1) if (state.inUse[row] > state.inUse[best]) best = row;
+      const first = from + Math.floor((k * places) / many);
+      const next = Math.max(from + Math.floor(((k + 1) * places) / many), first + 1);
+      let best = run.rows[first];
+      for (let place = first; place < next; place += 1) {
+        const row = run.rows[place];
+        if (state.inUse[row] > state.inUse[best]) best = row;
+      }
       const outputs = this.shown.has(OUTPUT) ? state.outputs[best] ?? 0 : 0;
       const activations = this.shown.has(ACTIVATION) ? (state.inUse[best] ?? 0) - (state.outputs[best] ?? 0) : 0;
       found.push({ first, next, outputs, total: base + outputs + activations });
@@ -160,12 +186,13 @@ export class Timeline {
 
   // The other model's outline: of the same part of its run.
   theirs({ model, state }) {
-    const scale = model.rows / Math.max(this.model.rows, 1);
+    const many = model.run.rows.length;
+    const scale = many / Math.max(this.many, 1);
     const [from, to] = [this.from * scale, this.to * scale];
     const first = Math.floor(from);
-    const last = Math.max(Math.min(Math.ceil(to), model.rows), first + 1);
-    return this.columns(state, this.outside(state), first, last).map(({ first: a, next, total }) => {
-      const part = (row) => Math.min(Math.max((row - from) / (to - from), 0), 1);
+    const last = Math.max(Math.min(Math.ceil(to), many), first + 1);
+    return this.columns(model, state, this.outside(state), first, last).map(({ first: a, next, total }) => {
+      const part = (place) => Math.min(Math.max((place - from) / (to - from), 0), 1);
       return { from: part(a), to: part(next), total };
     });
   }
@@ -179,16 +206,17 @@ export class Timeline {
   }
 
   steps(ground, right) {
-    const { step } = this.model.data.rows;
     const parts = [];
     const wanted = Math.max(2, Math.floor((right - MARGIN.left) / 90));
     const gap = Math.max(1, Math.round(rounded((this.to - this.from) / wanted)));
     let last = -Infinity;
-    for (let row = this.from; row < this.to; row += 1) {
-      const number = step[row] + 1;
-      const due = number === 1 || number % gap === 0;
-      if (!due || (row && step[row - 1] === step[row] && row !== this.from) || this.at(row) - last < 40) continue;
-      last = this.at(row);
+    let before = null;
+    for (let place = this.from; place < this.to; place += 1) {
+      const number = this.model.step(this.model.run.rows[place]);
+      const due = number !== before && (number === 1 || number % gap === 0);
+      before = number;
+      if (!due || this.at(place) - last < 40) continue;
+      last = this.at(place);
       parts.push(drawn("line", { class: "axis", x1: last, x2: last, y1: ground, y2: ground + 4 }));
       parts.push(drawn("text", { class: "tick", x: last, y: ground + 17, "text-anchor": "middle", text: count(number) }));
     }
@@ -198,20 +226,23 @@ export class Timeline {
 
   marks(state, base, y, ground) {
     const parts = [];
-    const middle = (row) => (this.at(row) + this.at(row + 1)) / 2;
+    const { before } = this.model.run;
+    const seen = (row) => before[row] >= this.from && before[row] < this.to;
+    const middle = (row) => this.at(before[row] + 0.5);
     const clip = (x) => Math.min(Math.max(x, MARGIN.left), this.width - MARGIN.right);
-    for (const { from, to } of this.lifetime) {
-      if (to <= this.from || from >= this.to) continue;
+    for (const rows of this.lifetime) {
+      const [from, to] = [before[rows.from], before[rows.to]];
+      if (to <= this.from || from >= this.to || from === to) continue;
       const [a, b] = [clip(this.at(from)), clip(this.at(to))];
       parts.push(drawn("rect", { class: "lifetime", x: a, width: Math.max(b - a, 2), y: MARGIN.top, height: ground - MARGIN.top }));
       parts.push(drawn("rect", { class: "lifetime-bar", x: a, width: Math.max(b - a, 2), y: ground + 1, height: 4 }));
     }
     const row = this.row ?? state.peakRow;
-    if (row >= this.from && row < this.to) {
+    if (seen(row)) {
       const x = middle(row);
       parts.push(drawn("line", { class: "moment", x1: x, x2: x, y1: MARGIN.top - 2, y2: ground + 6 }));
     }
-    if (state.peakRow >= this.from && state.peakRow < this.to) {
+    if (seen(state.peakRow)) {
       const x = middle(state.peakRow);
       const at = y(base + Number(state.peak)) - 4;
       const end = x > this.width - 90 ? "end" : x < MARGIN.left + 40 ? "start" : "middle";
@@ -223,11 +254,11 @@ export class Timeline {
 
   announce(state) {
     const row = this.row ?? state.peakRow;
-    const step = this.model.data.rows.step[row] ?? 0;
-    this.cursor.setAttribute("aria-valuenow", row + 1);
+    const step = this.model.step(row);
+    this.cursor.setAttribute("aria-valuenow", this.model.run.before[row] + 1);
     this.cursor.setAttribute(
       "aria-valuetext",
-      `step ${step + 1}, ${this.model.nodeLabel(row)}, ${bytes(state.inUse[row] ?? 0)} in use`,
+      `step ${step}, ${this.model.nodeLabel(row)}, ${bytes(state.inUse[row] ?? 0)} in use`,
     );
   }
 }

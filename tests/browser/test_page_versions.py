@@ -1,0 +1,96 @@
+"""Models that hold several schedules: the page shows the one that runs, as the guard picks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from onnx_symmem.expr.domain import Domain, SymbolRange
+from onnx_symmem.remat.schedule import schedule_of
+from onnx_symmem.run.measure import measure
+from tests.browser.conftest import Opened
+from tests.browser.test_numbers import shown_bytes
+from tests.rewrite.test_versions import Emitted, _crossing, _with_levels
+
+Page = Callable[..., Opened]
+
+
+def set_limit(page: Opened, text: str) -> None:
+    page.run("const e = document.getElementById('limit'); e.value = arguments[0]; page.draw()", text)
+
+
+def own_peak(page: Opened, version: int, shape: dict[str, int]) -> int:
+    """The most of the rows of a version, found without the page."""
+    profile = page.analysis.profile
+    rows = page.run("return page.model.runs[arguments[0]].rows", version)
+    values = profile.in_use.evaluate([shape])[:, 0]
+    return max(int(values[row]) for row in rows)
+
+
+def test_the_first_version_that_fits_is_the_one_that_is_shown(open_page: Page) -> None:
+    emitted = _with_levels("transformer_train")
+    page = open_page(emitted.proto)
+    count = len(emitted.versions)
+    assert page.run("return page.data.model.versions.list.length") == count
+    for shape in ({"batch": 1, "seq": 3}, {"batch": 3, "seq": 17}, {"batch": 12, "seq": 130}):
+        page.run("page.controls.set(arguments[0])", shape)
+        peaks = [peak.at(shape) + emitted.overhead for peak in emitted.peaks]
+        for limit in {*peaks, *(p - 1 for p in peaks)}:
+            set_limit(page, str(limit))
+            wanted = next((k for k, p in enumerate(peaks) if p <= limit), count - 1)
+            assert page.run("return page.model.version") == wanted
+            alone = emitted.peaks[wanted].at(shape)
+            assert alone <= shown_bytes(page, "peak-exact") <= alone + emitted.overhead
+            assert shown_bytes(page, "peak-exact") == own_peak(page, wanted, shape)
+            members = page.run("return page.state.members.map(Number)")
+            assert max(members) == shown_bytes(page, "peak-exact")
+        assert page.text("versions").count("runs here") == 1
+    assert page.complaints() == []
+
+
+@pytest.mark.parametrize("limit", ["", "0"])
+def test_a_run_is_predicted_to_take_what_the_page_says(open_page: Page, limit: str) -> None:
+    emitted = _with_levels("mlp_train")
+    page = open_page(emitted.proto)
+    model = emitted.limited(0) if limit else emitted.proto
+    shape = {"batch": 33}
+    page.run("page.controls.set(arguments[0])", shape)
+    set_limit(page, limit)
+    found = measure(model, shape, latency_runs=0)
+    assert shown_bytes(page, "peak-exact") == found.predicted_peak == found.runs[0].requested_peak
+    assert page.run("return page.model.version") == (2 if limit else 0)
+    label: Any = page.text("peak-label")
+    assert label == "exact"
+
+
+def test_the_version_of_the_least_peak(open_page: Page) -> None:
+    orders = [(0, 1, 2, 3, 4, 5), (2, 3, 0, 1, 4, 5)]
+    domain = Domain({"n": SymbolRange(1, 60)})
+    emitted = Emitted(_crossing(), [schedule_of(o) for o in orders], "least", domain)
+    page = open_page(emitted.proto, domain={"n": (1, 60)})
+    a, b = emitted.peaks
+    seen = set()
+    for n, m in [(1, 1), (7, 3), (3, 7), (50, 51), (51, 50), (40, 2)]:
+        shape = {"n": n, "m": m}
+        page.run("page.controls.set(arguments[0])", shape)
+        page.settle()
+        version = int(b.at(shape) < a.at(shape))
+        seen.add(version)
+        assert page.run("return page.model.version") == version
+        assert shown_bytes(page, "peak-exact") == own_peak(page, version, shape)
+        # The timeline is that of one run: its steps are counted through.
+        steps = page.run("return page.model.run.rows.map(row => page.model.step(row))")
+        assert steps == list(range(1, len(steps) + 1))
+        assert f"of {len(steps)}: " in page.text("moment")
+    assert seen == {0, 1}
+    page.run("document.getElementById('way').value = 'version'; page.draw()")
+    cells = page.run(
+        "return page.map.lines.map(m => page.map.columns.map(n => [n, m, page.map.peakAt({n, m}).version]))"
+    )
+    for n, m, version in (cell for line in cells for cell in line):
+        shape = {"n": n, "m": m}
+        assert version == int(b.at(shape) < a.at(shape))
+    assert "version 2" in page.run("return page.map.legend.textContent")
+    assert page.complaints() == []
