@@ -16,21 +16,57 @@ from onnx_symmem.expr.expression import ZERO, Expr
 from onnx_symmem.expr.grid import evaluate
 from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.memory.execution_order import default_order, priority_order
+from onnx_symmem.memory.peak import Peak
 from onnx_symmem.memory.plan import PlanInput, prepare
 from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import ValueSizes, from_written, value_sizes
 from onnx_symmem.order.bound import lower_bound
 from onnx_symmem.order.buffers import BufferGraph, buffer_graph
 from onnx_symmem.order.candidates import peaks_at
+from onnx_symmem.order.dispatch import Dispatch, choose_versions
 from onnx_symmem.order.limits import SearchLimits
 from onnx_symmem.order.planner import PlannedOrder, plan_order
 from onnx_symmem.order.steering import steering_shapes
 from onnx_symmem.run.baseline import baseline_plan
 from onnx_symmem.shapes.engine import infer_shapes
 
-__all__ = ["Case", "Shape", "case_of", "ratios"]
+__all__ = ["Case", "Planned", "Shape", "case_of", "ratios"]
 
 Shape = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Our plan: the one order that was chosen, or several among which the shape decides at run time.
+
+    The few bytes that the decision itself leaves in memory are not counted.
+    """
+
+    found: PlannedOrder
+    dispatch: Dispatch | None = None
+
+    @property
+    def one_order(self) -> Peak:
+        """The peak of the chosen order alone."""
+        return self.found.choice.after
+
+    @property
+    def orders(self) -> list[tuple[int, ...]]:
+        """All orders that were found and planned exactly."""
+        return [c.order for c in (*self.found.candidates, *self.found.specialists)]
+
+    @property
+    def never_worse(self) -> str:
+        """proved, kept, or how many orders are dispatched."""
+        if self.dispatch is None:
+            return self.found.choice.never_worse
+        return f"{len(self.dispatch.versions)} orders"
+
+    def at(self, shape: Shape) -> int:
+        """Peak in bytes at a shape."""
+        if self.dispatch is None:
+            return self.one_order.at(shape)
+        return min(version.peak.at(shape) for version in self.dispatch.versions)
 
 
 @dataclass(frozen=True)
@@ -59,10 +95,18 @@ class Case:
         """Bytes per buffer; unknown ones count as nothing."""
         return [self.sizes.bytes[v] or ZERO for v in graph.values]
 
-    def planned(self, limits: SearchLimits | None = None) -> PlannedOrder:
-        """Our choice."""
+    def planned(self, limits: SearchLimits | None = None, dispatch: bool = True) -> Planned:
+        """Our plan as `optimize` makes it; `dispatch` False: one order for all shapes."""
         given = {"onnxruntime": self.before.plan.order, "file": self.file}
-        return plan_order(self.prepared, self.sizes, self.domain, self.shapes, self.before, given, limits)
+        found = plan_order(
+            self.prepared, self.sizes, self.domain, self.shapes, self.before, given, limits,
+            specialists=dispatch,
+        )  # fmt: skip
+        choice = found.choice
+        if not dispatch or (choice.never_worse != "proved" and choice.chosen.order != self.before.plan.order):
+            return Planned(found)
+        others = (*found.candidates, *found.specialists)
+        return Planned(found, choose_versions(choice.chosen, others, self.domain, self.symbols, found.shapes))
 
     def profile_of(self, order: Sequence[int]) -> MemoryProfile:
         """The exact profile of an order, Shape and Size first."""
@@ -73,10 +117,10 @@ class Case:
         """Its peaks at the steering shapes."""
         return peaks_at(self.profile_of(order), self.shapes)
 
-    def bound(self, orders: Sequence[Sequence[int]]) -> np.ndarray:
-        """The certified bound at the steering shapes; known orders tell where it is worth looking."""
-        found = lower_bound(self.prepared["priority"], self.sizes, self.domain, orders, self.shapes)
-        return np.asarray(evaluate(found, self.shapes).max(axis=0))
+    def bound(self, planned: Planned) -> np.ndarray:
+        """Bytes at each steering shape that no order is below, by formula for all shapes or for that one."""
+        found = lower_bound(self.prepared["priority"], self.sizes, self.domain, planned.orders, self.shapes)
+        return np.maximum(evaluate(found, self.shapes).max(axis=0), planned.found.floor)
 
 
 def case_of(

@@ -100,8 +100,8 @@ def _compared(
     name: str, source: GraphSource, count: int, progress: Progress
 ) -> Iterator[tuple[Shape, float]]:
     case = source.case()
-    dynamic = case.planned().choice.after
-    needed = {s for member in dynamic.members for s in member.symbols()}
+    dynamic = case.planned()
+    needed = {s for member in dynamic.one_order.members for s in member.symbols()}
     rng = np.random.default_rng(0)
     for number, shape in enumerate(random_shapes(case.domain, case.symbols, count, rng)):
         if not needed <= case.domain.completed(shape).keys():
@@ -109,6 +109,6 @@ def _compared(
         progress.tell(f"{name}, shape {number + 1} of {count}")
         peak = dynamic.at(case.domain.completed(shape))
         fixed = replace(source, ranges={n: SymbolRange(v, v) for n, v in shape.items()}).case()
-        alone = fixed.planned().choice.after
+        alone = fixed.planned(dispatch=False)
         best = min(peak, alone.at(fixed.domain.completed(shape)))
         yield shape, peak / max(best, 1)

@@ -70,9 +70,9 @@ def run(only: Sequence[str] = (), seeds: int = SEEDS) -> Page:
         start = time.perf_counter()
         ours = case.planned()
         seconds = time.perf_counter() - start
-        peaks = tuple(ours.choice.after.at(s) for s in case.shapes)
-        bound = case.bound([c.order for c in ours.candidates])
-        before = max(ratios([ours.choice.before.at(s) for s in case.shapes], bound))
+        peaks = tuple(ours.at(s) for s in case.shapes)
+        bound = case.bound(ours)
+        before = max(ratios([ours.found.choice.before.at(s) for s in case.shapes], bound))
         after = max(ratios(peaks, bound))
         found.setdefault(name, []).append((peaks, before, after, seconds))
         single.append((name, seed, before, after, seconds))

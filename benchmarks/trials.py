@@ -97,7 +97,7 @@ def _with_hollow_weights(path: Path, folder: Path) -> onnx.ModelProto:
 def _predicted(found: Optimized, shape: Mapping[str, int]) -> tuple[int | None, int | None]:
     """Peaks before and after at a shape; None where they depend on data."""
     details = found.details
-    peaks = (details.choice.before, details.choice.after)
+    peaks = (details.choice.before, details.after)
     at = details.shapes.domain.completed(shape)
     symbols = {s for peak in peaks for member in peak.members for s in member.symbols()}
     if not symbols <= at.keys():
@@ -107,10 +107,10 @@ def _predicted(found: Optimized, shape: Mapping[str, int]) -> tuple[int | None, 
 
 def _bound(found: Optimized, shape: Mapping[str, int]) -> int | None:
     """The peak after at a shape, sizes that depend on data at their largest; None: no limit is known."""
-    choice, shapes = found.details.choice, found.details.shapes
-    symbols = sorted({s for member in choice.after.members for s in member.symbols()})
+    after, shapes = found.details.after, found.details.shapes
+    symbols = sorted({s for member in after.members for s in member.symbols()})
     full = full_shape(shapes, shape, [s for s in symbols if s not in shape])
-    return None if full is None else choice.after.at(full)
+    return None if full is None else after.at(full)
 
 
 def larger_shapes(found: Optimized, cases: Sequence[Mapping[str, int]]) -> Iterator[Mapping[str, int]]:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import ablation, exact_shapes, families, measured, orders, seeds, verdicts
-from benchmarks.case import case_of, ratios
+from benchmarks.case import case_of
 from benchmarks.document import Page
 from benchmarks.families import FAMILIES, GraphSource, graph_sources
 from models.encoder_decoder import build_encoder_decoder
@@ -18,7 +18,8 @@ from onnx_symmem.graph.load import load_model
 from onnx_symmem.memory.execution_order import check_order
 
 ENCODER = partial(build_encoder_decoder, layers=1, width=16, heads=2)
-MIXED = partial(build_series_parallel, 30, 1)
+MIXED = partial(build_series_parallel, 12, 1)
+OTHER = partial(build_series_parallel, 12, 5)
 
 
 def source(name, build):
@@ -28,9 +29,10 @@ def source(name, build):
 @pytest.fixture
 def small(monkeypatch):
     """Two small graphs in place of all families."""
-    found = {"encoder": source("encoder", ENCODER), "mixed": source("mixed", MIXED)}
+    found = {"mixed": source("mixed", MIXED), "other": source("other", OTHER)}
     for part in (orders, verdicts, ablation, exact_shapes):
         monkeypatch.setattr(part, "graph_sources", lambda *_: found)
+    monkeypatch.setattr(ablation, "WIDTHS", {"8..32": (8, 32)})
     return found
 
 
@@ -52,9 +54,10 @@ def test_case_is_narrowed_in_units_of_the_divisor():
 def test_no_scheduler_is_below_the_bound(case):
     peaks, ours = orders.peaks_by_method(case)
     assert list(peaks) == list(orders.METHODS)
-    bound = case.bound([c.order for c in ours.candidates])
+    bound = case.bound(ours)
     assert orders._below("mixed", peaks, bound) == []
-    assert max(ratios(peaks["ours"], bound)) <= max(ratios(peaks["onnxruntime"], bound))
+    for least, most in (("ours", "one order"), ("one order", "onnxruntime")):
+        assert all(a <= b for a, b in zip(peaks[least], peaks[most], strict=True))
     assert orders._below("mixed", {"wrong": (0,) * len(bound)}, bound)
 
 
@@ -119,14 +122,14 @@ def test_any_difference_is_seen(change):
 
 def test_orders(small):
     page = orders.run()
-    assert [row[0] for row in page.tables[0].rows][:2] == ["encoder", "mixed"]
+    assert [row[0] for row in page.tables[0].rows][:2] == ["mixed", "other"]
     assert page.wrong == ()
     for table in page.tables:
         assert {len(row) for row in table.rows} <= {len(table.columns)}
 
 
 def test_verdicts(small):
-    page = verdicts.run(["encoder"])
+    page = verdicts.run(["other"])
     assert len(page.tables[0].rows) == 3 * len(verdicts.WIDTHS)
     for row in page.tables[0].rows:
         assert sum(row[4:9]) == pytest.approx(1.0) or row[3] == 0
@@ -137,13 +140,14 @@ def test_ablation(small):
     for name, _, *found in page.tables[0].rows:
         by_step = dict(zip(ablation.STEPS, found, strict=True))
         assert name in ("mixed", "geometric mean")
-        assert by_step["ours"] <= by_step["portfolio"] * (1 + 1e-9) <= by_step["onnxruntime"] * (1 + 2e-9)
+        assert by_step["ours"] <= by_step["one order"] <= by_step["onnxruntime"] * (1 + 1e-9)
+        assert by_step["portfolio"] <= by_step["onnxruntime"] * (1 + 1e-9)
 
 
 def test_exact_shapes(small):
-    page = exact_shapes.run(["encoder"], count=2)
+    page = exact_shapes.run(["other"], count=2)
     ((name, count, mean, largest, *_),) = page.tables[0].rows
-    assert (name, count) == ("encoder", 2)
+    assert (name, count) == ("other", 2)
     assert 1.0 <= mean <= largest
 
 
