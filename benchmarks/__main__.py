@@ -27,6 +27,7 @@ PARTS: Mapping[str, str] = {
     "orders": "every scheduler on every family: peak over the certified bound",
     "exact_shapes": "the plan for all shapes against plans made for single shapes",
     "verdicts": "how symbolic comparisons come out, by tier, graph and domain width",
+    "algebra": "how fast sizes are compared, read and printed, beside sympy",
     "ablation": "what each part of the search is worth, by domain width",
     "seeds": "spread over orders of the same file",
     "arena": "what settings of a session do to memory in use and held",

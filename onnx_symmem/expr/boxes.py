@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb, lcm, prod
 
 import numpy as np
@@ -24,6 +25,7 @@ _MAX_DEPTH = 48
 _MAX_COEFFICIENTS = 1024
 
 Poly = dict[Exponents, int]
+_Form = tuple[Poly, list[tuple[int, int]]]  # coefficients, and (variable, degree) of those in Bernstein form
 
 
 @dataclass(slots=True)
@@ -54,8 +56,8 @@ class _Search:
     reals: frozenset[str]
     budget: Budget
 
-    def solve(self, box: _Box, depth: int) -> Proof | Negative | None:
-        coefficients, degrees = self.bernstein(box)
+    def solve(self, box: _Box, depth: int, form: _Form | None = None) -> Proof | Negative | None:
+        coefficients, degrees = self.bernstein(box) if form is None else form
         negative = [e for e, c in coefficients.items() if c < 0]
         if not negative:
             named: Powers = tuple((self.names[v], d) for v, d in degrees)
@@ -70,28 +72,29 @@ class _Search:
                 return Negative(dict(zip(self.names, point, strict=True)))
         if depth == 0 or self.budget.left <= 0:
             return None
-        best: tuple[int, int, int, _Box, _Box] | None = None
+        best: tuple[int, int, int, tuple[_Box, _Box], tuple[_Form, _Form]] | None = None
         for v, name in enumerate(self.names):
             width = box.widths[v]
             if name in self.reals or width == 0 or all(e[v] == 0 for e in box.poly):
                 continue
             at = 1 << box.cuts[v] if width is None else (width + 1) // 2
-            below, above = _cut(box, v, at)
-            left = sum(c < 0 for half in (below, above) for c in self.bernstein(half)[0].values())
+            halves = _cut(box, v, at)
+            forms = self.bernstein(halves[0]), self.bernstein(halves[1])
+            left = sum(c < 0 for form, _ in forms for c in form.values())
             if best is None or (left, box.cuts[v]) < best[:2]:
-                best = left, box.cuts[v], v, below, above
+                best = left, box.cuts[v], v, halves, forms
         if best is None:
             return None
-        _, _, v, below, above = best
-        lower = self.solve(below, depth - 1)
+        _, _, v, (below, above), (form_below, form_above) = best
+        lower = self.solve(below, depth - 1, form_below)
         if lower is None or isinstance(lower, Negative):
             return lower
-        upper = self.solve(above, depth - 1)
+        upper = self.solve(above, depth - 1, form_above)
         if upper is None or isinstance(upper, Negative):
             return upper
         return Split(self.names[v], above.start[v] - box.start[v], lower, upper)
 
-    def bernstein(self, box: _Box) -> tuple[Poly, list[tuple[int, int]]]:
+    def bernstein(self, box: _Box) -> _Form:
         """(coefficients, [(variable, degree)]), Bernstein in the bounded variables."""
         found = bernstein(box.poly, box.widths)
         self.budget.left -= len(found[0])
@@ -135,21 +138,30 @@ def _cut(box: _Box, v: int, at: int) -> tuple[_Box, _Box]:
     return below, above
 
 
-def bernstein(poly: Poly, widths: Sequence[int | None]) -> tuple[Poly, list[tuple[int, int]]]:
+def bernstein(poly: Poly, widths: Sequence[int | None]) -> _Form:
     """(coefficients, [(variable, degree)]) in the Bernstein basis of the variables that have a width."""
     degrees: list[tuple[int, int]] = []
     for v, width in enumerate(widths):
-        degree = max((e[v] for e in poly), default=0)
+        degree = max([e[v] for e in poly], default=0)
         if width is None or degree == 0:
             continue
         degrees.append((v, degree))
-        scale = lcm(*(comb(degree, q) for q in range(degree + 1)))
+        factors = [[(b, f * width**q) for b, f in row] for q, row in enumerate(_conversion(degree))]
         result: Poly = {}
         for e, c in poly.items():
-            q = e[v]
-            part = c * (scale // comb(degree, q)) * width**q
-            for b in range(q, degree + 1):
-                to = (*e[:v], b, *e[v + 1 :])
-                result[to] = result.get(to, 0) + part * comb(b, q)
+            before, after = e[:v], e[v + 1 :]
+            for b, factor in factors[e[v]]:
+                to = (*before, b, *after)
+                result[to] = result.get(to, 0) + c * factor
         poly = {e: c for e, c in result.items() if c}
     return poly, degrees
+
+
+@lru_cache(maxsize=64)
+def _conversion(degree: int) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Per power: (index, factor) in the Bernstein basis of 0..1, times the lcm of the binomials."""
+    scale = lcm(*(comb(degree, q) for q in range(degree + 1)))
+    return tuple(
+        tuple((b, comb(b, q) * (scale // comb(degree, q))) for b in range(q, degree + 1))
+        for q in range(degree + 1)
+    )

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from onnx_symmem.expr.atom import Monomial
 from onnx_symmem.expr.certificate import Certificate
+from onnx_symmem.expr.covers import SHIFT
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray, add, any_in_row, as_integers
 from onnx_symmem.expr.expression import Expr
@@ -113,14 +114,25 @@ def relations(rows: IntArray, basis: tuple[Monomial, ...], domain: Domain) -> Re
 
 
 def _related(prover: Prover, rows: IntArray) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int8]]:
-    _, _, positive, negative, codes = _sampled_and_proved(prover, rows)
-    le, ge = codes > 0
-    tiers = np.maximum(codes[0], codes[1])
     kinds = np.full(len(rows), KINDS.index(Kind.UNKNOWN), dtype=np.int8)
-    kinds[le] = KINDS.index(Kind.LE)
-    kinds[ge] = KINDS.index(Kind.GE)
-    kinds[le & ge] = KINDS.index(Kind.EQ)
+    tiers = np.zeros(len(rows), dtype=np.int8)
+    # A few samples tell most rows of both signs, and which side is left to prove of most others.
+    positive, negative = prover.signs(rows, few=True)
     both = positive & negative
+    shift = prover.cover(SHIFT)
+    for kind, one, sign in ((Kind.LE, positive, 1), (Kind.GE, negative, -1)):
+        which = np.flatnonzero(one & ~both)
+        if which.size and shift is not None:
+            proved = which[shift.holds(rows[which] * sign)]
+            kinds[proved], tiers[proved] = KINDS.index(kind), TIERS.index(SHIFT.tier)
+    rest = np.flatnonzero(~both & (tiers == 0))
+    if rest.size:
+        positive[rest], negative[rest], codes = _sampled_and_proved(prover, rows[rest])[2:]
+        both[rest] = positive[rest] & negative[rest]
+        le, ge = codes > 0
+        tiers[rest] = np.maximum(codes[0], codes[1])
+        for kind, those in ((Kind.LE, le), (Kind.GE, ge), (Kind.EQ, le & ge)):
+            kinds[rest[those]] = KINDS.index(kind)
     kinds[both], tiers[both] = KINDS.index(Kind.INCOMPARABLE), TIERS.index("samples")
     return kinds, tiers
 

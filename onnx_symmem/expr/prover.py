@@ -131,6 +131,16 @@ class Prover:
         error = np.abs(floats) @ np.abs(values) * ((len(self.basis) + 8) * 2.0**-51)
         return floats @ values, error
 
+    def signs(self, rows: IntArray, few: bool = False) -> tuple[BoolArray, BoolArray]:
+        """Which rows are > 0, and < 0, at some sample; `few` looks at every eighth only."""
+        values = self.samples()[2]
+        if few:
+            values = np.ascontiguousarray(values[:, ::8])
+        floats = rows.astype(np.float64)
+        at, error = floats @ values, np.abs(floats) @ np.abs(values)
+        error *= (len(self.basis) + 8) * 2.0**-51
+        return any_in_row(at > error), any_in_row(at < -error)
+
     # -- many rows ---------------------------------------------------------------------------------
     def prove(self, rows: IntArray, effort: int = SEARCH) -> npt.NDArray[np.int8]:
         """For every row the code of the tier that proves it >= 0 (see TIERS), 0 where none does."""

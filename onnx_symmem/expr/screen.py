@@ -72,7 +72,8 @@ class Screen:
         self._shifted: dict[Monomial, tuple[tuple[int, int], ...]] = {}
         self._images: dict[Atom, Expr | None] = {}
         self._widths: dict[Atom, int | None] = {}
-        self._maps: dict[tuple[Recipe, frozenset[Atom]], RegionMap] = {}
+        self._any_bounded = False
+        self._regions: dict[frozenset[Atom], tuple[tuple[Recipe, RegionMap], ...]] = {}
 
     def settle(self, a: Expr, b: Expr) -> Screened | None:
         """How a and b compare; None where that takes more than the screen has."""
@@ -149,6 +150,7 @@ class Screen:
                 return None
             images[a] = low + Expr.of(a) if low is not None else (high or 0) - Expr.of(a)
             self._widths[a] = None if low is None or high is None else high - low
+            self._any_bounded |= self._widths[a] is not None
         return moved.map_atoms(images.__getitem__)
 
     # -- proofs ------------------------------------------------------------------------------------
@@ -159,20 +161,27 @@ class Screen:
             c <= 0 for column, c in less.items() if column not in more
         ):
             return "shift"
-        if self._bounded(less, more):
+        if self._any_bounded and self._bounded(less, more):
             return "shift"
         difference = high.expr - low.expr
-        names = difference.symbols()
-        if self._few_points(names) or any(fact.symbols() & names for fact in self.domain.facts()):
-            return None
-        atoms = difference.atoms()
-        inner = _with_inner(atoms)
-        if any(a.kind not in (SYMBOL, FLOORDIV) for a in inner) or all(a.kind == SYMBOL for a in inner):
-            return None
-        for recipe in (LINKED, RESIDUES):
-            if self._map(recipe, atoms).holds(difference.terms):
+        for recipe, region in self._regions_of(difference.atoms()):
+            if region.holds(difference.terms):
                 return recipe.tier
         return None
+
+    def _regions_of(self, atoms: frozenset[Atom]) -> tuple[tuple[Recipe, RegionMap], ...]:
+        """The maps that settle differences of these atoms; none where the prover has other means."""
+        found = self._regions.get(atoms)
+        if found is None:
+            inner = _with_inner(atoms)
+            names = frozenset(atom.name for atom in inner if atom.kind == SYMBOL)
+            plain = all(atom.kind in (SYMBOL, FLOORDIV) for atom in inner) and len(inner) > len(names)
+            if self._few_points(names) or any(fact.symbols() & names for fact in self.domain.facts()):
+                plain = False
+            recipes = (LINKED, RESIDUES) if plain else ()
+            found = tuple((r, RegionMap(map_of(atoms, self.domain, r))) for r in recipes)
+            self._regions[atoms] = found
+        return found
 
     def _bounded(self, less: Mapping[int, int], more: Mapping[int, int]) -> bool:
         """Whether the Bernstein form in the bounded variables has no negative coefficient."""
@@ -198,12 +207,6 @@ class Screen:
         if any(r.hi is None for r in ranges):
             return False
         return prod(((r.hi or 0) - r.lo) // r.divisor + 1 for r in ranges) <= MAX_POINTS
-
-    def _map(self, recipe: Recipe, atoms: frozenset[Atom]) -> RegionMap:
-        found = self._maps.get((recipe, atoms))
-        if found is None:
-            found = self._maps[recipe, atoms] = RegionMap(map_of(atoms, self.domain, recipe))
-        return found
 
 
 def _with_inner(atoms: Iterable[Atom]) -> set[Atom]:

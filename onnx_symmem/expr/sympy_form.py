@@ -54,17 +54,11 @@ def _floor_f32() -> Any:
     """The class of sympy's functions for the float32 floor of Resize."""
     import sympy
 
-    class floor_f32(sympy.Function):
-        """floor(float32(x) * float32(scale))."""
-
-        nargs = 2
-        is_integer = True
-
-        @classmethod
-        def eval(cls, size: Any, scale: Any) -> Any:
-            if isinstance(size, sympy.Integer):
-                atom = Atom(SCALED_FLOOR, str(float(scale)), (Expr.const(int(size)),))
-                return sympy.Integer(atom.evaluate({}))
+    def evaluated(_cls: Any, size: Any, scale: Any) -> Any:
+        if not isinstance(size, sympy.Integer):
             return None
+        atom = Atom(SCALED_FLOOR, str(float(scale)), (Expr.const(int(size)),))
+        return sympy.Integer(atom.evaluate({}))
 
-    return floor_f32
+    methods = {"nargs": 2, "is_integer": True, "eval": classmethod(evaluated)}
+    return type("floor_f32", (sympy.Function,), methods)
