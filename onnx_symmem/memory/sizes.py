@@ -95,9 +95,27 @@ class DimKeys:
 
 def value_sizes(shapes: GraphShapes, rounding: int = 1) -> ValueSizes:
     """Bytes per value; `rounding` rounds every tensor up to a multiple, as an allocator may do."""
+    inner = {at: value_sizes(sub, rounding) for at, sub in shapes.subgraphs.items()}
+    for node in shapes.view.nodes:
+        for name, sub in node.subgraphs.items():
+            inner.setdefault(
+                (node.index, name), _unknown_sizes(sub, f"{node.label()} is not followed inside")
+            )
+    return ValueSizes(*_sizes(shapes.view, shapes.dims, shapes.elem_types, rounding), MappingProxyType(inner))
+
+
+def _unknown_sizes(view: GraphView, reason: str) -> ValueSizes:
+    """Sizes of a subgraph that inference did not get into."""
     return ValueSizes(
-        *_sizes(shapes.view, shapes.dims, shapes.elem_types, rounding),
-        MappingProxyType({at: value_sizes(sub, rounding) for at, sub in shapes.subgraphs.items()}),
+        (None,) * len(view.values),
+        MappingProxyType({value.index: reason for value in view.values}),
+        MappingProxyType(
+            {
+                (node.index, name): _unknown_sizes(sub, reason)
+                for node in view.nodes
+                for name, sub in node.subgraphs.items()
+            }
+        ),
     )
 
 

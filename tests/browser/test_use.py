@@ -246,9 +246,9 @@ def test_a_model_without_nodes_or_symbols_has_a_page(open_page: Page) -> None:
 def test_five_thousand_nodes_are_repainted_at_once(open_page: Page, tmp_path: Path) -> None:
     from models.transformer_train import build_transformer_train
 
-    model = build_transformer_train(width=8, features=8, classes=8, layers=60, heads=2)
+    model = build_transformer_train(width=8, features=8, classes=8, layers=46, heads=2)
     assert len(model.graph.node) >= 5000
-    page = open_page(model)
+    page = open_page(model, domain={"batch": (1, 8), "seq": (64, 64)})
     assert len(render_page(page.analysis).encode()) < 1_500_000
     times = page.run(
         """

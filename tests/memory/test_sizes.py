@@ -7,6 +7,7 @@ from onnx import TensorProto, helper
 
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.text import parse
+from onnx_symmem.graph.load import load_model
 from onnx_symmem.graph.view import view_model
 from onnx_symmem.memory.sizes import (
     element_bits,
@@ -16,6 +17,7 @@ from onnx_symmem.memory.sizes import (
     tensor_bytes,
     value_sizes,
 )
+from onnx_symmem.shapes.engine import infer_shapes
 from tests.memory.runtime import BOOL, FLOAT, INT64, info, measured, model, number
 
 N = Expr.symbol("N")
@@ -144,3 +146,21 @@ def test_how_onnx_runtime_merges_declared_and_inferred_dims(a, b, in_place):
     named = {v.name: keys.values[v.index] for v in view_model(proto).graph.values}
     if a[0] != 3:
         assert (named["a"] == named["b"]) is in_place
+
+
+def test_a_subgraph_that_inference_does_not_enter_has_no_sizes() -> None:
+    """FlexAttention has graphs for scores; they are no control flow, and nothing of them is guessed."""
+    inner = helper.make_graph(
+        [helper.make_node("Abs", ["score"], ["out"])],
+        "inner",
+        [helper.make_tensor_value_info("score", TensorProto.FLOAT, [])],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, [])],
+    )
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])
+    graph = helper.make_graph([helper.make_node("NoSuchOp", ["x"], ["y"], body=inner)], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    sizes = value_sizes(infer_shapes(load_model(model).view()).graph)
+    found = sizes.subgraphs[0, "body"]
+    assert found.bytes == (None, None)
+    assert set(found.why.values()) == {"NoSuchOp #0 is not followed inside"}

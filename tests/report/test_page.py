@@ -108,7 +108,7 @@ def test_modules_import_from_those_before_them_only() -> None:
 
 
 def test_five_thousand_nodes_with_long_names_stay_under_a_megabyte_and_a_half() -> None:
-    model = build("transformer_train", width=8, features=8, classes=8, layers=60, heads=2)
+    model = build("transformer_train", width=8, features=8, classes=8, layers=46, heads=2)
     for node in model.graph.node:
         prefix = "model/decoder/transformer/"
         node.name = prefix + node.name
@@ -117,7 +117,8 @@ def test_five_thousand_nodes_with_long_names_stay_under_a_megabyte_and_a_half() 
     for node in model.graph.node:
         node.input[:] = [made.get(i, i) for i in node.input]
     assert len(model.graph.node) > 5000
-    assert len(render_page(analyse(model)).encode()) < 1_500_000
+    few = {"batch": (1, 8), "seq": (64, 64)}  # what the domain is plays no part in the size
+    assert len(render_page(analyse(model, few)).encode()) < 1_500_000
 
 
 def test_hash_seeds_change_nothing(tmp_path: Path) -> None:
