@@ -129,3 +129,26 @@ def test_windows_of_a_padded_map_keep_their_factors() -> None:
         win=[-1, 49, 3],
     )
     assert texts(infer(of, domain=domain), "y") == ["n*(h//7)*(w//7)", "49", "3"]
+
+
+def test_where_there_may_be_no_elements_nothing_follows_from_their_number() -> None:
+    """[h, c] -> [h, 2, c//2] needs an even c only where h is not 0; and dims of nothing have no bound."""
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Gather", "s zero", "h", axis=0),
+        node("Gather", "s one", "c", axis=0),
+        node("Div", "c two", "half"),
+        node("Concat", "h two half", "target", axis=0),
+        node("Reshape", "x target", "y"),
+    ]
+    of = graph(nodes, [value("x", FLOAT, ["h", "c"])], "y", zero=[0], one=[1], two=[2])
+    assert [limit.text for limit in infer(of).limits] == ["c % 2 == 0"]
+    may_be_empty = Domain({"h": SymbolRange(0), "c": SymbolRange(0)})
+    assert not infer(of, domain=may_be_empty).limits
+    opened = graph(
+        [node("Reshape", "x target", "y")],
+        [value("x", FLOAT, ["h", "c"]), value("target", INT64, [2])],
+        "y",
+    )
+    assert {str(u.bound) for u in infer(opened).unknowns} == {"c*h"}
+    assert {u.bound for u in infer(opened, domain=may_be_empty).unknowns} == {None}

@@ -30,7 +30,9 @@ def _reshape(ctx: NodeContext) -> None:
     if len(missing) == 1 and dims is not None:
         result[missing[0]] = _quotient(ctx, dims, known)
     elif missing:
-        bound = product(dims) if dims is not None and all(ctx.at_least(d, 1) for d in known) else None
+        # Without elements a target dim may be anything.
+        whole = dims is not None and all(ctx.at_least(d, 1) for d in (*dims, *known))
+        bound = product(dims) if dims is not None and whole else None
         unknown = Unknown("several target dims are computed from data", bound)
         result = [unknown if dim is None else dim for dim in result]
     final = [dim for dim in result if dim is not None]
@@ -80,9 +82,11 @@ def _quotient(ctx: NodeContext, dims: Dims, known: list[Expr]) -> Expr:
     """The one remaining dim: the element count divided by the other dims, common dims cancelled first."""
     left = list(dims)
     rest: list[Expr] = []
+    cancelled: list[Expr] = []
     for dim in known:
         if dim in left:
             left.remove(dim)
+            cancelled.append(dim)
         else:
             rest.append(dim)
     total, others = product(left), product(rest)
@@ -92,7 +96,8 @@ def _quotient(ctx: NodeContext, dims: Dims, known: list[Expr]) -> Expr:
     if exact is not None:
         return exact
     quotient = ctx.simplify(total // others)
-    if others.is_const and len(total.symbols()) == 1:
+    filled = all(ctx.at_least(dim, 1) for dim in cancelled)  # else there may be no elements at all
+    if others.is_const and len(total.symbols()) == 1 and filled:
         ctx.same(total, total // others * others, "Reshape keeps the number of elements")
     return quotient
 
