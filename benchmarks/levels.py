@@ -1,0 +1,187 @@
+"""Levels of recomputation: peak against added work, and the least that any repeat could reach.
+
+    python -m benchmarks.levels [MODEL ...] [--as-it-is] [--levels N] [--max-slowdown X] [--csv FILE]
+
+MODEL is the name of a corpus model or a file; by default the training graphs. Peaks are exact, of outputs and
+activations, at the shape named in the table, which also steers the search; level 0 is the order that
+`optimize` would choose. A graph is planned as ONNX Runtime's optimiser leaves it, or `--as-it-is`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.case import Shape, case_of
+from benchmarks.document import Cell, Finding, Page, Table, geometric_mean
+from benchmarks.environment import Progress
+from benchmarks.families import graph_sources
+from benchmarks.weights import CORPUS
+from onnx_symmem.expr.domain import Domain
+from onnx_symmem.graph.load import LoadedModel, load_model
+from onnx_symmem.memory.execution_order import priority_order
+from onnx_symmem.memory.sizes import from_written
+from onnx_symmem.order.planner import plan_order
+from onnx_symmem.remat.cost import node_costs
+from onnx_symmem.remat.floor import any_floor
+from onnx_symmem.remat.levels import Level, LevelOptions, plan_levels
+from onnx_symmem.shapes.engine import infer_shapes
+
+__all__ = ["TRAINING", "LevelTable", "level_table", "main", "run"]
+
+TRAINING: Mapping[str, Shape] = {
+    "llama_4l_train": {"batch": 4, "seq": 256},
+    "gpt2_6l_train": {"batch": 4, "seq": 256},
+    "bert_6l_train": {"batch": 4, "seq": 256},
+    "resnet50_train": {"batch": 4, "height": 128, "width": 128},
+    "sd_unet_train": {"batch": 2, "height": 32, "width": 32, "seq": 16},
+    "llama2_1b_paper_train": {"batch": 14, "seq": 1024},
+}
+"""Training graphs, and shapes at which they are looked at."""
+
+OPERATIONS = 0.2  # added at most, for the figure of merit
+TARGET = 0.5
+_MIB = 1 << 20
+_COLUMNS = (
+    "model", "shape", "level", "peak MiB", "of level 0", "added operations", "added bytes", "recomputed",
+    "never above the level before", "any repeat at least MiB", "which is", "pinned by", "nodes", "seconds",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LevelTable:
+    """Levels of one model at one shape: rows under `_COLUMNS`, ratios (peak, operations, bytes) per level."""
+
+    name: str
+    rows: tuple[tuple[Cell, ...], ...]
+    ratios: tuple[tuple[float, float, float], ...]
+    floor: float
+
+    def least(self, operations: float) -> float:
+        """The least peak, as a part of level 0's, of a level that adds at most so many operations."""
+        return min(peak for peak, added, _ in self.ratios if added <= operations)
+
+
+def level_table(
+    name: str, model: LoadedModel, level: str, shape: Shape | None, options: LevelOptions
+) -> LevelTable:
+    """Plan the order, then levels from it."""
+    case = case_of(model, level)
+    shape = shape or case.shapes[len(case.shapes) // 2]
+    given = {"onnxruntime": case.before.plan.order, "file": case.file}
+    planned = plan_order(case.prepared, case.sizes, case.domain, (shape,), case.before, given)
+    order = planned.choice.chosen.order
+    view = case.prepared["priority"].view
+    shapes = infer_shapes(model.view(), Domain())
+    start = time.perf_counter()
+    levels = plan_levels(
+        shapes.graph, from_written(shapes.graph), shapes.domain, priority_order(view, order), [shape],
+        options, opsets=model.view().opsets,
+    )  # fmt: skip
+    seconds = time.perf_counter() - start
+    floor = any_floor(case.prepared["priority"], case.sizes, shapes.domain)
+    pins = [p for p in floor.pins(shape) if p.bytes.evaluate(shape)]
+    node = floor.node_at(shape)
+    least = floor.peak.at(shape)
+    costs = node_costs(shapes.graph, case.sizes)
+    once = [max(e.evaluate(shape), 1) for e in costs.total(range(len(view.nodes)))]
+    rows: list[tuple[Cell, ...]] = []
+    ratios: list[tuple[float, float, float]] = []
+    for number, found in enumerate(levels):
+        peak = found.peak.at(shape)
+        added = [e.evaluate(shape) / n for e, n in zip((found.operations, found.moved), once, strict=True)]
+        ratios.append((peak / levels[0].peak.at(shape), added[0], added[1]))
+        what = "outputs at the end" if node == len(view.nodes) else view.nodes[node].label()
+        rows.append(
+            (name, _text(shape), number, peak / _MIB, *ratios[-1], len(found.recomputed),
+             "yes" if found.never_above else "not proved", least / _MIB, what,
+             ", ".join(view.values[p.value].name for p in pins[:3]), _runs(found), seconds)
+        )  # fmt: skip
+    return LevelTable(name, tuple(rows), tuple(ratios), least / max(levels[0].peak.at(shape), 1))
+
+
+def _runs(level: Level) -> int:
+    return sum(step.kind == "run" for step in level.schedule)
+
+
+def _text(shape: Shape) -> str:
+    return ", ".join(f"{k}={v}" for k, v in shape.items())
+
+
+def _models(names: Sequence[str], as_it_is: bool) -> dict[str, Callable[[], tuple[LoadedModel, str]]]:
+    sources = graph_sources(("corpus",))
+    found: dict[str, Callable[[], tuple[LoadedModel, str]]] = {}
+    for name in names or [n for n in TRAINING if n in sources]:
+        if Path(name).is_file():
+            found[Path(name).stem] = lambda name=name: (load_model(Path(name)), "none")
+        elif name not in sources:
+            raise SystemExit(f"{name}: no such model in the corpus, and no such file")
+        elif as_it_is:
+            found[name] = lambda name=name: (load_model(CORPUS / f"{name}.onnx"), "none")
+        else:
+            found[name] = sources[name].load
+    return found
+
+
+def tables(
+    names: Sequence[str], options: LevelOptions | None = None, as_it_is: bool = False
+) -> Iterator[LevelTable]:
+    """One table per model, as they are done."""
+    for name, load in Progress("levels").each(_models(names, as_it_is)):
+        model, level = load()
+        yield level_table(name, model, level, TRAINING.get(name), options or LevelOptions())
+
+
+def run(only: Sequence[str] = ()) -> Page:
+    """The page of the benchmark."""
+    found = list(tables(only))
+    return Page(
+        "levels",
+        "Levels of recomputation",
+        (__doc__ or "").rpartition("\n\n")[2],
+        _findings(found),
+        (Table("levels", "Peak against added work", _COLUMNS, tuple(r for t in found for r in t.rows)),),
+    )
+
+
+def _findings(found: Sequence[LevelTable]) -> tuple[Finding, ...]:
+    least = geometric_mean(t.least(OPERATIONS) for t in found)
+    floor = geometric_mean(t.floor for t in found)
+    worst = geometric_mean(max(t.floor, TARGET) for t in found)
+    what = f"least peak at up to {OPERATIONS:.0%} more operations / level 0, geometric mean"
+    target = f"<= {worst:.2f} ({TARGET} where any repeat can reach it)"
+    return (
+        Finding(what, f"{least:.3f}", target, least <= worst),
+        Finding("peak that no repeat can get below / level 0, geometric mean", f"{floor:.3f}"),
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a table per model, and write all as CSV."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.levels", description=__doc__.split("\n")[0])
+    parser.add_argument("models", nargs="*", metavar="MODEL")
+    parser.add_argument("--as-it-is", action="store_true", help="without ONNX Runtime's optimiser")
+    parser.add_argument("--levels", type=int, default=4, metavar="N")
+    parser.add_argument("--max-slowdown", type=float, default=1.3, metavar="X")
+    parser.add_argument("--csv", type=Path, default=Path("build", "bench", "levels.csv"), metavar="FILE")
+    given = parser.parse_args(arguments)
+    options = LevelOptions(given.levels, given.max_slowdown)
+    found: list[LevelTable] = []
+    for table in tables(given.models, options, given.as_it_is):
+        found.append(table)
+        print("\n".join(Table("", table.name, _COLUMNS, table.rows).markdown()), flush=True)
+        given.csv.parent.mkdir(parents=True, exist_ok=True)
+        rows = tuple(r for t in found for r in t.rows)
+        Table("levels", "", _COLUMNS, rows).write_csv(given.csv)
+    print()
+    for finding in _findings(found):
+        print(f"{finding.what}: {finding.found} {finding.target}".rstrip())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
