@@ -176,7 +176,7 @@ class Page {
     const least = state.bound === null ? "" : bytes(state.bound);
     place("least").textContent = least || "not known";
     const above = state.bound === null ? "" : change(state.peak, state.bound);
-    place("least-note").textContent = above === "unchanged" ? "the peak is as low as any order can get" : above ? `the peak is ${above} above it` : "";
+    place("least-note").textContent = above === "unchanged" ? "the peak is as low as any order can get" : above ? `the peak is ${above.replace("+", "")} above it` : "";
     place("scopes").replaceChildren(
       ...rows.map(([scope, name, size]) =>
         element(
