@@ -65,6 +65,12 @@ class Analysis:
         """The versions of a model that holds several; which one runs at a shape."""
         return branches_of(self.model, self.shapes)
 
+    def rows_at(self, shape: Mapping[str, int]) -> Sequence[int]:
+        """Rows of the profile that a run at a shape goes through: all, or those of the version that runs."""
+        if self.branches is None:
+            return range(len(self.profile.moments))
+        return self.branches.rows(self.profile, self.branches.version_at(shape))
+
     @property
     def planned(self) -> bool:
         """Whether the file says in which order it was planned, as `optimize` writes it."""

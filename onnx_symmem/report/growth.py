@@ -128,13 +128,13 @@ def same_shape(other: Analysis, shape: Mapping[str, int]) -> dict[str, int]:
 
 
 def _at(analysis: Analysis, other: Analysis, shape: Mapping[str, int]) -> tuple[GrowthAt, Any]:
-    mine, alive = _peak(analysis.profile, shape)
+    mine, alive = _peak(analysis, shape)
     outside = _outside(analysis.profile, shape)
     try:
         theirs = same_shape(other, shape)
     except DomainError as error:
         return GrowthAt(shape, None, mine, None, mine + outside, (), 0, str(error)), None
-    before, were_alive = _peak(other.profile, theirs)
+    before, were_alive = _peak(other, theirs)
     grown = [
         Grown(name, were_alive.get(name, 0), size)
         for name, size in alive.items()
@@ -152,12 +152,13 @@ def _outside(found: MemoryProfile, shape: Mapping[str, int]) -> int:
     return found.inputs.evaluate(shape) + found.weights.evaluate(shape)
 
 
-def _peak(found: MemoryProfile, shape: Mapping[str, int]) -> tuple[int, dict[str, int]]:
+def _peak(analysis: Analysis, shape: Mapping[str, int]) -> tuple[int, dict[str, int]]:
     """The peak at a shape, and the bytes of what is alive then by name."""
+    found = analysis.profile
     if not found.moments:
         return 0, {}
     in_use = [int(v) for v in found.in_use.evaluate([shape])[:, 0]]
-    row = max(range(len(in_use)), key=in_use.__getitem__)
+    row = max(analysis.rows_at(shape), key=in_use.__getitem__)
     alive: dict[str, int] = {}
     for slot in found.live(row):
         if slot.bytes is not None:

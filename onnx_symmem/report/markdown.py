@@ -41,6 +41,7 @@ def markdown(report: MemoryReport) -> str:
         ),
         *(f"> {_text(notice)}" for notice in report.notices),
         *_peak(report),
+        *_versions(report),
         *_shapes(report),
     ]
     if report.moments:
@@ -64,6 +65,24 @@ def _peak(report: MemoryReport) -> list[str]:
     return [f"## {labelled('Peak', report.peak.label)}", note, _table(("bytes", "step:", "node"), rows)]
 
 
+def _versions(report: MemoryReport) -> list[str]:
+    if not report.versions:
+        return []
+    rows = [
+        (
+            str(number),
+            _text(version.name),
+            _HOW[version.peak.label],
+            "; ".join(_text(at_text(report.findings, report.moments[k].shape)) for k in version.runs_at),
+            _code(version.peak.formula),
+        )
+        for number, version in enumerate(report.versions)
+    ]
+    note = "The file holds several schedules; the shapes of the inputs, and a memory limit if it has one, decide which runs."
+    titles = ("version:", "name", "how well", "runs at", "peak in bytes")
+    return ["## Versions", note, _table(titles, rows)]
+
+
 def _shapes(report: MemoryReport) -> list[str]:
     if not report.moments:
         return []
@@ -72,7 +91,9 @@ def _shapes(report: MemoryReport) -> list[str]:
     rows = []
     for m in report.moments:
         numbers = (m.peak, m.activations, m.outputs, m.inputs, m.weights, m.lower_bound)
-        rows.append((_text(at_text(report.findings, m.shape)), *map(unit.show, numbers), f"{m.peak:,}"))
+        runs = "" if m.version is None else f", version {m.version}"
+        shape = _text(at_text(report.findings, m.shape) + runs)
+        rows.append((shape, *map(unit.show, numbers), f"{m.peak:,}"))
     note = f"{unit.name}. Least: no order of these nodes can have a smaller peak."
     used = [
         u.symbol for u in report.findings.unknown_dims if any(u.symbol in m.shape for m in report.moments)

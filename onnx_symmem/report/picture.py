@@ -115,14 +115,14 @@ def _runs(report: MemoryReport, analysis: Analysis, other: Analysis | None) -> l
 
 
 def _run(analysis: Analysis, shape: Any, which: str) -> _Run:
-    found = analysis.profile
+    found, rows = analysis.profile, list(analysis.rows_at(shape))
     return _Run(
         which + PurePath(analysis.model.label).name,
         found.weights.evaluate(shape),
         found.inputs.evaluate(shape),
-        tuple(int(v) for v in found.outputs.evaluate([shape])[:, 0]),
-        tuple(int(v) for v in found.in_use.evaluate([shape])[:, 0]),
-        len(found.plan.order),
+        tuple(int(v) for v in found.outputs.evaluate([shape])[rows, 0]),
+        tuple(int(v) for v in found.in_use.evaluate([shape])[rows, 0]),
+        len(found.plan.order) if analysis.branches is None else len(rows),
     )
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
@@ -26,12 +25,12 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.text import parse
 from onnx_symmem.graph.view import INITIALIZER, INPUT, Node
 from onnx_symmem.memory.plan import ALLOC, OUTPUT, SHARE
-from onnx_symmem.memory.profile import BOUND, EXACT, HOST, UNKNOWN, MemoryProfile, Moment
+from onnx_symmem.memory.profile import HOST, MemoryProfile, Moment
 from onnx_symmem.report.analysis import Analysis
 from onnx_symmem.report.findings import left_out, shape_findings
 from onnx_symmem.report.html.formulas import FormulaTable
 from onnx_symmem.report.results import SCHEMA_VERSION
-from onnx_symmem.rewrite.versions import versions_of
+from onnx_symmem.run.branches import Branches
 from onnx_symmem.shapes.table import ModelShapes
 
 __all__ = ["SCOPES", "page_data", "subject_data"]
@@ -41,7 +40,6 @@ SCOPES = ("weight", "input", "output", "activation", "host", "none")
 
 _TYPES = {number: name.lower() for name, number in TensorProto.DataType.items()}
 _LARGEST_DIM = (1 << 63) - 1
-_ANY = 1 << 20  # as the number of the last version: all that follow
 
 
 def page_data(analysis: Analysis, against: Analysis | None = None) -> dict[str, Any]:
@@ -66,7 +64,7 @@ def subject_data(analysis: Analysis) -> dict[str, Any]:
     table = FormulaTable()
     found, shapes = analysis.profile, analysis.shapes
     findings = shape_findings(shapes).to_json()
-    branch = _branch(analysis)
+    branches = analysis.branches
     data: dict[str, Any] = {
         "name": analysis.model.label,
         "provider": analysis.provider,
@@ -82,11 +80,11 @@ def subject_data(analysis: Analysis) -> dict[str, Any]:
             for member, row in zip(analysis.peak.members, analysis.peak.rows, strict=True)
         ],
         # The bound counts nothing inside control flow, which for versions is all there is.
-        "bound": [] if branch else [table.add(member) for member in analysis.bound],
+        "bound": [] if branches else [table.add(member) for member in analysis.bound],
         "versions": _versions(table, analysis),
         "domain": _domain(table, shapes, analysis.data_symbols),
-        "rows": _rows(found, branch),
-        **_tensors(table, found, shapes, branch),
+        "rows": _rows(found, branches),
+        **_tensors(table, found, shapes, branches),
         "unknown_dims": findings["unknown_dims"],
         "assumptions": findings["assumptions"],
         "limits": findings["limits"],
@@ -188,25 +186,20 @@ def _bounds(domain: Domain, name: str) -> list[Expr]:
 # ------------------------------------------------------------------------------------------------ rows
 
 
-def _branch(analysis: Analysis) -> str | None:
-    """How the names of the Ifs begin whose branches are versions; None where the model has only one."""
-    said = versions_of(analysis.model.proto)
-    return None if said is None or "only" in said or len(said["versions"]) < 2 else str(said["branches"])
-
-
 def _versions(table: FormulaTable, analysis: Analysis) -> dict[str, Any] | None:
     """What the guard compares, and each version's own peak; None for a model with one schedule."""
-    branch, said = _branch(analysis), versions_of(analysis.model.proto)
-    if branch is None or said is None:
+    branches, found = analysis.branches, analysis.profile
+    if branches is None:
         return None
-    found, domain = analysis.profile, analysis.shapes.domain
-    places = [_place(found, moment, branch) for moment in found.moments]
+    said = branches.about
     listed = []
     for version, entry in enumerate(said["versions"]):
-        rows = [row for row, place in enumerate(places) if place.first <= version <= place.last]
-        top = envelope(found.in_use.take(rows), domain)
+        rows = branches.rows(found, version)
+        top = envelope(found.in_use.take(rows), analysis.shapes.domain)
         listed.append(
             {
+                "name": branches.name(version),
+                "label": branches.label(found, version),
                 "peak": [table.add(parse(text)) for text in entry["peak"]],
                 "members": [
                     [table.add(member), rows[row]]
@@ -217,51 +210,42 @@ def _versions(table: FormulaTable, analysis: Analysis) -> dict[str, Any] | None:
             }
         )
     limit = said.get("limit", {}).get("default")
-    inner = any(place.inside for place in places)
     return {
         "policy": said["policy"],
         "limit": limit if limit is not None and limit < _LARGEST_DIM else None,
-        "label": UNKNOWN if found.not_counted else BOUND if inner else EXACT,
         "list": listed,
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The versions that have a row, the node that runs in it, and whether that is inside a node of theirs."""
-
-    first: int
-    last: int
-    node: Node
-    inside: bool
-
-
-def _place(found: MemoryProfile, moment: Moment, branch: str | None) -> _Place:
+def _node_of(found: MemoryProfile, moment: Moment, branches: Branches | None) -> tuple[Node, bool]:
+    """The node that runs, of a version where it is in one, and whether that is inside control flow there."""
     node = found.plan.view.nodes[moment.node]
-    first, last = 0, _ANY
     for name, index in moment.path:
-        if branch is None or not node.name.startswith(f"{branch}/") or index < 0:
-            return _Place(first, last, node, True)
-        first, last = (first, first) if name == "then_branch" else (first + 1, last)
+        if branches is None or not node.name.startswith(branches.about["branches"]) or index < 0:
+            return node, True
         node = node.subgraphs[name].nodes[index]
-    return _Place(first, last, node, False)
+    return node, False
 
 
-def _rows(found: MemoryProfile, branch: str | None) -> dict[str, Any]:
+def _rows(found: MemoryProfile, branches: Branches | None) -> dict[str, Any]:
     """Moments as columns: the step, and which node runs; inside control flow the whole place in words."""
     ops: dict[str, int] = {}
     steps, op_numbers, names = [], [], []
-    places = [_place(found, moment, branch) for moment in found.moments]
-    for row, (moment, place) in enumerate(zip(found.moments, places, strict=True)):
-        node, inside = place.node, place.inside
+    for row, moment in enumerate(found.moments):
+        node, inside = _node_of(found, moment, branches)
         op = "" if inside else f"{node.domain}.{node.op}" if node.domain else node.op
         steps.append(moment.step)
         op_numbers.append(ops.setdefault(op, len(ops)))
         names.append(found.where(row) if inside else node.name or f"#{node.index}")
     columns = {"step": steps, "op": op_numbers, "name": names, "ops": list(ops)}
-    if branch is not None:
-        columns["first"] = [place.first for place in places]
-        columns["last"] = [place.last for place in places]
+    if branches is not None:
+        passed = [branches.rows(found, version) for version in range(branches.count)]
+        versions: list[list[int]] = [[] for _ in found.moments]
+        for version, rows in enumerate(passed):
+            for row in rows:
+                versions[row].append(version)
+        columns["first"] = [having[0] for having in versions]
+        columns["last"] = [having[-1] for having in versions]
     return columns
 
 
@@ -269,7 +253,7 @@ def _rows(found: MemoryProfile, branch: str | None) -> dict[str, Any]:
 
 
 def _tensors(
-    table: FormulaTable, found: MemoryProfile, shapes: ModelShapes, branch: str | None
+    table: FormulaTable, found: MemoryProfile, shapes: ModelShapes, branches: Branches | None
 ) -> dict[str, Any]:
     """All tensors of the main graph, those of subgraphs that take memory, and the spans of rows they do."""
     plan, view = found.plan, found.plan.view
@@ -281,7 +265,10 @@ def _tensors(
     shape_numbers: dict[tuple[int, ...] | None, int] = {}
     columns: dict[str, list[Any]] = {k: [] for k in ("name", "size", "scope", "type", "dims", "made", "in")}
     # Which version a tensor is of shows from its lifetime; its own name is what people look for.
-    inside = re.compile(rf"^(?:{re.escape(branch)}/\d+/(?:then|else)_branch/)+") if branch else None
+    inside = None
+    if branches is not None:
+        prefix = re.escape(branches.about["branches"])
+        inside = re.compile(rf"^(?:{prefix}/\d+/(?:then|else)_branch/)+")
     made_at = {node: row for row, node in _main_rows(found)}
     first_row: dict[int, int] = {}
     for slot, start, _ in spans:

@@ -2,7 +2,7 @@
 
 import { stops } from "./controls.js";
 import { axis } from "./timeline.js";
-import { bytes, count, drawn, element, roundBytes } from "./words.js";
+import { bytes, count, drawn, element, roundBytes, versionText } from "./words.js";
 
 const [ACROSS, DOWN] = [44, 26]; // cells
 const HEIGHT = 330;
@@ -203,9 +203,9 @@ export class ShapeMap {
     return {
       title: "Which version runs",
       of: (cell) => cell.version,
-      name: (k) => (k === "illegal" ? "not a legal shape" : `version ${k + 1}`),
+      name: (k) => (k === "illegal" ? "not a legal shape" : `version ${k}`),
       style: (k) => (k === "illegal" ? "illegal" : `kind-${k % 8}`),
-      legend: () => seen.map((k) => element("span", {}, element("b", { class: `swatch kind-${k % 8}`, text: String(k + 1) }), ` version ${k + 1}`)),
+      legend: () => seen.map((k) => element("span", {}, element("b", { class: `swatch kind-${k % 8}`, text: String(k) }), ` ${versionText(k, this.model.data.versions.list[k].name)}`)),
     };
   }
 

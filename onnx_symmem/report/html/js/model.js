@@ -38,6 +38,11 @@ export class Model {
     return { rows, before };
   }
 
+  // How good the numbers are: of the version that runs, where there are several.
+  get label() {
+    return this.data.versions ? this.data.versions.list[this.version].label : this.data.label;
+  }
+
   get run() {
     return this.runs[this.version];
   }

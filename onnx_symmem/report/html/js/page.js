@@ -8,7 +8,7 @@ import { ShapeMap } from "./map.js";
 import { Model } from "./model.js";
 import { Search } from "./search.js";
 import { Timeline } from "./timeline.js";
-import { bytes, change, count, element, exactly, formula, parseBytes, pythonText, share } from "./words.js";
+import { bytes, change, count, element, exactly, formula, parseBytes, pythonText, share, versionText } from "./words.js";
 
 const place = (id) => document.getElementById(id);
 const FEW = 8; // formulas shown at first, where there are many
@@ -155,7 +155,7 @@ class Page {
   // ------------------------------------------------------------------------------------ the pieces
 
   summary(state) {
-    const label = this.data.model.versions?.label ?? this.data.model.label;
+    const { label } = this.model;
     const rows = [
       ["weights", "Weights", state.weights],
       ["inputs", "Inputs", state.inputs],
@@ -276,11 +276,11 @@ class Page {
     );
     const named = (names) => (names.length > 6 ? `${names.slice(0, 6).join(", ")} and ${count(names.length - 6)} more` : names.join(", ")) || "–";
     place("versions").replaceChildren(
-      ...versions.list.map(({ recomputed, offloaded }, k) =>
+      ...versions.list.map(({ name, recomputed, offloaded }, k) =>
         element(
           "tr",
           { class: k === version ? "is-peak" : "" },
-          element("th", { scope: "row", text: `version ${k + 1}` }),
+          element("th", { scope: "row", text: versionText(k, name) }),
           element("td", { class: "mark", text: k === version ? "▲ runs here" : "" }),
           element("td", { class: "number", title: exactly(peaks[k]), text: bytes(peaks[k]) }),
           element("td", { text: named(recomputed) }),
@@ -292,7 +292,7 @@ class Page {
 
   coverage(state) {
     const { reasons } = this.data.model;
-    const label = this.data.model.versions?.label ?? this.data.model.label;
+    const { label } = this.model;
     const { table } = this.model;
     const where = { bound: "upper bound: the larger branch, the largest iteration", unknown: "without what is listed below" };
     const said = where[label] ?? "exact, to the byte";

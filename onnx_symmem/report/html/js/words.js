@@ -30,17 +30,18 @@ export function exactly(value) {
   return `${count(value)} ${Number(value) === 1 ? "byte" : "bytes"}`;
 }
 
-// A budget as people type it: 24GiB, 24 GB, 1.5g, 25769803776; null where it is none.
+// A budget as the command line takes it: 24GiB, 24 GB, 25769803776; null where it is none.
 export function parseBytes(text) {
-  const match = /^\s*([0-9][0-9_,]*(?:\.[0-9]+)?)\s*([kmgtp]?)(i?)(b?)\s*$/i.exec(text);
+  const match = /^\s*([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?:([kmgt])(i?)b|b?)\s*$/i.exec(text);
   if (!match) return null;
-  const number = Number(match[1].replace(/[_,]/g, ""));
-  const power = " kmgtp".indexOf(match[2].toLowerCase() || " ");
-  if (match[3] && !power) return null;
-  // As elsewhere in this program: GiB and a bare G are powers of 1024, GB are powers of 1000.
-  const base = match[3] || !match[4] ? 1024 : 1000;
-  const size = Math.floor(number * base ** power);
+  const power = match[2] ? "kmgt".indexOf(match[2].toLowerCase()) + 1 : 0;
+  const size = Math.floor(Number(match[1]) * (match[3] ? 1024 : 1000) ** power);
   return Number.isSafeInteger(size) ? size : null;
+}
+
+export function versionText(number, name) {
+  const own = `version ${number}`;
+  return name === own ? own : `${own}, ${name}`;
 }
 
 export function share(part, whole) {
