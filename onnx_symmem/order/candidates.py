@@ -28,7 +28,7 @@ from onnx_symmem.order.limits import SearchLimits, limits_for
 from onnx_symmem.order.moments import Moments
 from onnx_symmem.order.shape_bound import ShapeBound, shape_bound
 from onnx_symmem.order.splice import splice
-from onnx_symmem.order.window import improve_order
+from onnx_symmem.order.window import WindowLimits, improve_order
 
 __all__ = ["CandidateOrder", "CandidateSearch", "SearchLimits", "candidate_orders", "peaks_at", "rank"]
 
@@ -142,7 +142,7 @@ class CandidateSearch:
         starts = self._starts(floor, ceiling is not None)
         total = self.limits.window.windows * len(starts)
         window = self.limits.window
-        window = replace(window, work=window.work // len(starts), splits=window.splits // len(starts))
+        window = _shared(window, len(starts))
         for number, start in enumerate(starts):
             done = [self.limits.window.windows * number]
 
@@ -183,8 +183,7 @@ class CandidateSearch:
             if peaks[start][k] > floor[k] * _MET:
                 tasks.setdefault((self.table[:, k] / floor[k]).tobytes(), (k, start))
         window = self.limits.window
-        share = max(1, len(tasks))
-        window = replace(window, work=window.work // share, splits=window.splits // share)
+        window = _shared(window, max(1, len(tasks)))
         for done, (k, start) in enumerate(tasks.values()):
             self.tick("improving orders at one shape", done, len(tasks))
             better = improve_order(
@@ -279,6 +278,13 @@ def rank(
     peaks = [np.array(c.peaks, dtype=np.float64) for c in candidates]
     least = np.asarray(reference) if len(reference) else np.min(peaks, axis=0)
     return [candidates[k] for k in _ranked(peaks, least)]
+
+
+def _shared(window: WindowLimits, among: int) -> WindowLimits:
+    """The limits of one of several searches that have the work of one together."""
+    return replace(
+        window, work=window.work // among, splits=window.splits // among, pairs=window.pairs // among
+    )
 
 
 def _lowest(peaks: Mapping[tuple[int, ...], np.ndarray], shape: int) -> tuple[int, ...]:

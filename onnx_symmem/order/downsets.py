@@ -24,6 +24,7 @@ from onnx_symmem.order.problem import OrderProblem
 __all__ = ["DownSetProgram", "Reached"]
 
 _ONE = np.uint64(1)
+_LOOK = 1_000  # pairs that take as long as one look at no pair
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(29))
 
 
@@ -31,7 +32,8 @@ _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(
 class Reached:
     """Places of the problem's nodes in an order below the caps, or None: there is none where `exact`.
 
-    `work` counts the (set, node) pairs that were looked at.
+    `work` counts the (set, node) pairs that were looked at, in parts of 128 nodes, and what each look
+    takes anyway, however many pairs there are.
     """
 
     order: tuple[int, ...] | None
@@ -121,7 +123,7 @@ class DownSetProgram:
             if number == self.count:
                 return Reached(self._path(caps, starts, made_by, total), exact, spent)
             state, node = np.nonzero(self._flags(sets.ready))
-            spent += len(state)
+            spent += self._effort(len(state))
             if spent > work:
                 return Reached(None, False, spent)
             moment = sets.live[state] + self.problem.needs[node]
@@ -185,7 +187,7 @@ class DownSetProgram:
             rows, open_ = rows[some], open_[some]
             if not len(rows):
                 return work
-            work += len(rows)
+            work += self._effort(len(rows))
             node = self._flags(open_).argmax(axis=1)
             live = sets.live[rows]
             new = self._ran(sets.at(rows), node)
@@ -194,6 +196,9 @@ class DownSetProgram:
             look[rows] &= ~self.bit[node]
             sets.put(rows[safe], new.at(safe))
             look[rows[safe]] |= self.near[node[safe]]
+
+    def _effort(self, pairs: int) -> int:
+        return _LOOK + pairs * (1 + self.count // 128)
 
     def _around(self, ran: np.ndarray) -> np.ndarray:
         """Per row: the nodes that a set of nodes that ran can have made safe."""

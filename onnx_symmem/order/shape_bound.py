@@ -23,16 +23,16 @@ __all__ = ["ShapeBound", "ShapeLimits", "shape_bound"]
 
 _SMALL = 2.0**-10  # of the peak: smaller buffers count as nothing
 _VALLEYS = (0.5, 0.3, 0.15, 0.05, 0.0)  # a part of an order ends where less than this of its peak is live
-_CLOSE = 1 + 2.0**-9  # a bound that is so near is not worked on
+_CLOSE = 1 + 2.0**-7  # a bound that is so near is not worked on
 _TRIES = 10  # caps per set of nodes
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeLimits:
-    """Sets kept per number of nodes, (set, node) pairs looked at for all shapes together, nodes at most."""
+    """Sets kept per number of nodes, work (`order.downsets`) for all shapes together, nodes kept at most."""
 
     states: int = 60_000
-    work: int = 12_000_000
+    work: int = 20_000_000
     nodes: int = 800
 
 

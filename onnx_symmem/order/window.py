@@ -29,6 +29,7 @@ _ABOVE = 1e6  # added to a ratio that is above the ceiling
 _VALLEYS = (0.8, 0.5)  # a wide window ends where less than this part of the peak is live
 _DRAWN = 4  # windows per shape that are drawn
 _WIDE = 6  # times the usual width, at most
+_NEAR = 1 + 2.0**-7  # ratio to the reference from which on whole parts are not worth their time
 _PARTS = (
     0.3,
     0.15,
@@ -54,7 +55,7 @@ class WindowLimits:
     splits: int = 600_000
     part: int = 700
     sets: int = 2_000
-    pairs: int = 4_000_000
+    pairs: int = 12_000_000
 
 
 class _Search:
@@ -143,7 +144,7 @@ class _Search:
     def _parts(self, shape: int) -> Iterator[Move]:
         """Parts around the worst step between valleys that get deeper."""
         live, steps = self.live[:, shape], len(self.order)
-        if steps > BIT_SET_NODES:
+        if steps > BIT_SET_NODES or self.peaks[shape] <= _NEAR:
             return
         at = int(live.argmax())
         seen: set[tuple[int, int]] = set()
@@ -203,7 +204,7 @@ class _Search:
         if len(problem.nodes) > self.limits.part:
             return None
         found = DownSetProgram(problem).below_caps(caps, self.limits.sets, left)
-        self.pairs += found.work + 4 * len(problem.nodes) ** 2
+        self.pairs += found.work
         if found.order is None:
             return None
         part = completed(self.graph, self.order[start:end], [problem.nodes[k] for k in found.order])
