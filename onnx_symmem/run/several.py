@@ -1,0 +1,303 @@
+"""Models of several versions on the way to a file: orders for shapes, or levels for a memory limit.
+
+Levels are schedules of one model that repeat more and more for a lower peak; the first that fits the limit
+runs, the last where none does. What the limit covers is counted exactly as asked: outputs and activations
+always, inputs and weights where they are named, and a reserve for what no formula knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import onnx
+
+from onnx_symmem.errors import DomainError, LimitNotMet, UnsupportedModel, UsageError
+from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.envelope import plan_le
+from onnx_symmem.expr.expression import Expr
+from onnx_symmem.graph.load import LoadedModel
+from onnx_symmem.memory.capacity import Demand, largest_size
+from onnx_symmem.memory.execution_order import priority_order
+from onnx_symmem.memory.plan import PlanInput
+from onnx_symmem.memory.sizes import DimKeys, ValueSizes
+from onnx_symmem.order.dispatch import Dispatch
+from onnx_symmem.order.selection import OrderChoice
+from onnx_symmem.remat.expansion import check_expansion, expand
+from onnx_symmem.remat.floor import AnyFloor, any_floor
+from onnx_symmem.remat.levels import Level, LevelOptions, plan_levels
+from onnx_symmem.remat.schedule import check_schedule, schedule_of
+from onnx_symmem.rewrite.guards import FITS, LEAST, LIMIT
+from onnx_symmem.rewrite.versions import Version, emit_versions, versions_of
+from onnx_symmem.run.inputs import Fill
+from onnx_symmem.run.trials import first_running
+from onnx_symmem.run.verify import Verification
+from onnx_symmem.shapes.table import ModelShapes
+
+__all__ = [
+    "SCOPES",
+    "LevelPlan",
+    "LevelWish",
+    "Trial",
+    "dispatched_model",
+    "levelled_model",
+    "plan_limit",
+    "trials_of",
+    "verify_trials",
+]
+
+SCOPES = ("activations", "inputs", "weights")
+
+_DRAWN, _TRIED, _MOST_BYTES = 256, 4, 1 << 31  # shapes drawn, and tried, to find one that a version runs at
+_PINS = 3  # tensors that are named where a limit cannot be met
+
+
+@dataclass(frozen=True, slots=True)
+class LevelWish:
+    """What is asked of levels: a limit in bytes (None: fed at run time), and what it covers."""
+
+    limit: int | None = None
+    counts: tuple[str, ...] = SCOPES
+    reserve: int = 0
+    options: LevelOptions = field(default_factory=LevelOptions)
+
+
+@dataclass(frozen=True)
+class LevelPlan:
+    """Levels of one model; `counted` is what the limit covers besides outputs and activations.
+
+    `overhead` bytes are what the guard leaves in memory, `floor` bounds any schedule, whatever it repeats.
+    """
+
+    wish: LevelWish
+    levels: tuple[Level, ...]
+    counted: Expr
+    domain: Domain
+    floor: AnyFloor
+    overhead: int = 0
+
+    def needed(self, level: int, shape: Mapping[str, int]) -> int:
+        """All that the limit covers, in bytes, where a level runs."""
+        return self.levels[level].peak.at(shape) + self.counted.evaluate(shape) + self.overhead
+
+    def level_at(self, shape: Mapping[str, int], limit: int | None = None) -> int:
+        """The level that runs at a shape of the domain under a limit (None: the wished one, if any)."""
+        limit = self.wish.limit if limit is None else limit
+        if limit is None:
+            return 0
+        fitting = (k for k in range(len(self.levels)) if self.needed(k, shape) <= limit)
+        return next(fitting, len(self.levels) - 1)
+
+
+# ------------------------------------------------------------------------------------------------ making
+
+
+def dispatched_model(
+    base: LoadedModel, shapes: ModelShapes, dispatch: Dispatch
+) -> tuple[onnx.ModelProto | None, Dispatch | None, tuple[str, ...]]:
+    """The model of several orders with what its guard takes, or why there is none."""
+    view, opsets = shapes.graph.view, shapes.view.opsets
+    versions = [
+        Version(
+            expand(view, schedule_of(v.candidate.order), opsets), v.peak.members, {"order": v.candidate.name}
+        )
+        for v in dispatch.versions
+    ]
+    try:
+        proto = emit_versions(base.proto, shapes, versions, LEAST, rule=dispatch.rule)
+    except UnsupportedModel as error:
+        return None, None, (f"one order is written, though no order is good at all shapes: {error}",)
+    return proto, replace(dispatch, overhead=_overhead(proto)), ()
+
+
+def plan_limit(
+    wish: LevelWish,
+    shapes: ModelShapes,
+    keys: DimKeys,
+    sizes: ValueSizes,
+    prepared: PlanInput,
+    choice: OrderChoice,
+    samples: Sequence[Mapping[str, int]],
+    tick: Callable[[str, int, int], None] | None = None,
+) -> tuple[LevelPlan, tuple[str, ...]]:
+    """Levels that start with the chosen order, and what the user should know about them."""
+    if "activations" not in wish.counts:
+        raise UsageError("a memory limit has to count activations: levels change nothing else")
+    view, domain, chosen = shapes.graph.view, shapes.domain, choice.chosen
+    order = priority_order(view, chosen.order)
+    levels = plan_levels(
+        shapes.graph, keys, domain, order, samples, wish.options, prepared.options, shapes.view.opsets, tick
+    )
+    notices: list[str] = []
+    if order != chosen.order and not plan_le(levels[0].peak.members, choice.before.members, domain).proved:
+        notices.append("level 0 runs with its shape arithmetic first; that it is never worse is not proved")
+    if len(levels) == 1:
+        notices.append("no repeat lowers the peak within the slowdown allowed: one level is written")
+    counted = Expr.const(wish.reserve)
+    counted = counted + chosen.profile.inputs if "inputs" in wish.counts else counted
+    counted = counted + chosen.profile.weights if "weights" in wish.counts else counted
+    return LevelPlan(wish, levels, counted, domain, any_floor(prepared, sizes, domain)), tuple(notices)
+
+
+def levelled_model(
+    base: LoadedModel, shapes: ModelShapes, plan: LevelPlan, samples: Sequence[Mapping[str, int]], label: str
+) -> tuple[onnx.ModelProto, LevelPlan]:
+    """The model of all levels, checked; LimitNotMet where the limit is below what is possible."""
+    view, opsets = shapes.graph.view, shapes.view.opsets
+    versions = []
+    for number, level in enumerate(plan.levels):
+        check_schedule(view, level.schedule)
+        expansion = expand(view, level.schedule, opsets)
+        check_expansion(expansion)
+        about = {"level": number, "operations": str(level.operations), "moved": str(level.moved)}
+        versions.append(Version(expansion, tuple(m + plan.counted for m in level.peak.members), about))
+    proto = emit_versions(base.proto, shapes, versions, FITS, limit=plan.wish.limit)
+    plan = replace(plan, overhead=_overhead(proto))
+    _check_limit(plan, shapes, samples, label)
+    return proto, plan
+
+
+def _overhead(proto: onnx.ModelProto) -> int:
+    about = versions_of(proto) or {}
+    return int(about.get("overhead_bytes", 0))
+
+
+def _check_limit(
+    plan: LevelPlan, shapes: ModelShapes, samples: Sequence[Mapping[str, int]], label: str
+) -> None:
+    """LimitNotMet where no level fits: at the least shape, or anywhere where the domain has an end."""
+    limit = plan.wish.limit
+    known = [s for s in samples if _is_known(plan, s)]
+    if limit is None or not known:
+        return
+    ends = all(shapes.domain.range_of(s).hi is not None for s in shapes.input_symbols)
+    judged = known if ends else known[:1]
+    least = [min(plan.needed(k, shape) for k in range(len(plan.levels))) for shape in judged]
+    worst = max(range(len(judged)), key=least.__getitem__)
+    if least[worst] <= limit:
+        return
+    shape = judged[worst]
+    at = ",".join(f"{n}={shape[n]}" for n in shapes.input_symbols)
+    node = plan.floor.node_at(shape)
+    nodes = plan.floor.prepared.view.nodes
+    where = nodes[node].label() if node < len(nodes) else "the end"
+    values = plan.floor.prepared.view.values
+    pins = plan.floor.pins(shape)[:_PINS]
+    held = ", ".join(f"'{values[p.value].name}' ({p.bytes.evaluate(shape):,})" for p in pins)
+    raise LimitNotMet(
+        f"{label}: at {at or 'its shape'} every level needs {least[worst]:,} bytes or more, above the limit "
+        f"of {limit:,}; whatever is repeated, {where} needs {plan.floor.peak.at(shape):,} of activations and "
+        f"outputs, the largest {held}{_room(plan, shapes, known[0])}"
+    )
+
+
+def _is_known(plan: LevelPlan, shape: Mapping[str, int]) -> bool:
+    symbols = plan.counted.symbols().union(*(m.symbols() for v in plan.levels for m in v.peak.members))
+    return symbols <= plan.domain.completed(shape).keys()
+
+
+def _room(plan: LevelPlan, shapes: ModelShapes, low: Mapping[str, int]) -> str:
+    """The largest size of each dim that the lowest level fits, the others at their least."""
+    found = []
+    members = tuple(m + plan.counted + plan.overhead for m in plan.levels[-1].peak.members)
+    for symbol in shapes.input_symbols:
+        if symbol in shapes.domain.equalities:
+            continue
+        fixed = {n: low[n] for n in shapes.input_symbols if n != symbol}
+        try:
+            answer = largest_size(Demand(members, plan.domain), symbol, fixed, plan.wish.limit or 0)
+        except (DomainError, UnsupportedModel):
+            continue
+        if answer.size is not None:
+            found.append(f"{symbol}={answer.size}")
+    return f"; with the other dims at their least it fits up to {', '.join(found)}" if found else ""
+
+
+# --------------------------------------------------------------------------------------------- verifying
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A shape at which a version is compared with the original; `limit`: what is fed to make it run."""
+
+    shape: Mapping[str, int]
+    version: int
+    limit: int | None = None
+
+
+def trials_of(
+    several: Dispatch | LevelPlan,
+    base: LoadedModel,
+    shapes: ModelShapes,
+    at: Sequence[Mapping[str, int]],
+    provider: str,
+    inputs: Mapping[str, Fill],
+    seed: int,
+    search: bool,
+) -> list[Trial]:
+    """Where every version is tried: the shapes `at`, and with `search` others for those not run there.
+
+    A level is tried under the very limit that it needs.
+    """
+    full = [shapes.domain.completed(shape) for shape in at]
+    if isinstance(several, Dispatch):
+        count = len(several.versions)
+        trials = [Trial(shape, several.version_at(known)) for shape, known in zip(at, full, strict=True)]
+    else:
+        count = len(several.levels)
+        if count == 1:
+            return [Trial(shape, 0) for shape in at]
+        pairs = zip(at, full, strict=True)
+        trials = [
+            Trial(s, k, several.needed(k, f)) for s, f in pairs for k in range(count) if _runs(several, k, f)
+        ]
+    missing = sorted(set(range(count)) - {t.version for t in trials})
+    for version in missing if search else ():
+        wanted = _small_shapes_of(version, several, shapes)
+        running = first_running(base, shapes, wanted, provider, inputs, seed, base.label)
+        if running is not None:
+            known = shapes.domain.completed(running)
+            limit = several.needed(version, known) if isinstance(several, LevelPlan) else None
+            trials.append(Trial(running, version, limit))
+    return trials
+
+
+def _runs(several: Dispatch | LevelPlan, version: int, shape: Mapping[str, int]) -> bool:
+    """Whether a version runs at a shape, a level under the limit that it needs there."""
+    if isinstance(several, Dispatch):
+        return several.version_at(shape) == version
+    return several.level_at(shape, several.needed(version, shape)) == version
+
+
+def _small_shapes_of(
+    version: int, several: Dispatch | LevelPlan, shapes: ModelShapes
+) -> list[Mapping[str, int]]:
+    """A few shapes at which a version runs, those that take least first."""
+    drawn = shapes.domain.samples(_DRAWN, symbols=shapes.input_symbols)
+    full: list[Mapping[str, int]] = [shapes.domain.completed(shape) for shape in drawn]
+    peak = several.peak if isinstance(several, Dispatch) else several.levels[0].peak
+    here = [shape for shape in full if _runs(several, version, shape) and peak.at(shape) <= _MOST_BYTES]
+    return sorted(here, key=peak.at)[:_TRIED]
+
+
+def verify_trials(
+    trials: Sequence[Trial],
+    count: int,
+    compare: Callable[
+        [Sequence[Mapping[str, int]], bool, Mapping[str, np.ndarray]], tuple[Verification, ...]
+    ],
+) -> tuple[Verification, ...]:
+    """Run all trials of a model of `count` versions, those together that run under the same settings.
+
+    `compare` is given shapes, whether kernels may pack weights (not two Ifs deep), and what is fed on top.
+    """
+    groups: dict[tuple[bool, int | None], list[Mapping[str, int]]] = {}
+    for trial in trials:
+        packing = count <= 2 or trial.version == 0
+        groups.setdefault((packing, trial.limit), []).append(trial.shape)
+    found: list[Verification] = []
+    for (packing, limit), at in groups.items():
+        fed = {} if limit is None else {LIMIT: np.array(limit, np.int64)}
+        found += compare(at, packing, fed)
+    return tuple(found)
