@@ -78,7 +78,9 @@ def _versions(report: MemoryReport) -> list[str]:
         )
         for number, version in enumerate(report.versions)
     ]
-    note = "The file holds several schedules; the shapes of the inputs, and a memory limit if it has one, decide which runs."
+    note = (
+        "The file holds several schedules. Shapes decide which one runs, and a memory limit where it has one."
+    )
     titles = ("version:", "name", "how well", "runs at", "peak in bytes")
     return ["## Versions", note, _table(titles, rows)]
 

@@ -165,6 +165,17 @@ def test_ranges_and_divisors_are_kept(open_page: Page) -> None:
     check(page, page.analysis)
 
 
+def test_a_slider_without_an_end_stops_at_multiples_only(open_page: Page) -> None:
+    from onnx_symmem.expr.domain import SymbolRange
+
+    page = open_page(plain_model(), domain={"seq": SymbolRange(1, None, 3)})
+    sizes = page.run("return page.controls.dial('seq').sizes")
+    assert sizes[0] == 3
+    assert sizes[-1] > 4000
+    assert all(size % 3 == 0 for size in sizes)
+    assert page.type("seq", "1000000") == "999999"
+
+
 def test_the_page_says_what_a_run_is_predicted_and_measured_to_take(
     open_page: Page, filled_model: Callable[[str], Path]
 ) -> None:
