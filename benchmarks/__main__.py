@@ -25,6 +25,7 @@ PARTS: Mapping[str, str] = {
     "corpus": "real models: predicted and measured, planned and as shipped, planning time",
     "measured": "200 random graphs and the corpus: bytes after every node as predicted",
     "orders": "every scheduler on every family: peak over the certified bound",
+    "shapes_corpus": "inferred dims of the corpus, at every level, against real runs; speed",
     "exact_shapes": "the plan for all shapes against plans made for single shapes",
     "verdicts": "how symbolic comparisons come out, by tier, graph and domain width",
     "algebra": "how fast sizes are compared, read and printed, beside sympy",

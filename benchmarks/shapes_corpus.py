@@ -23,8 +23,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.corpus import CORPUS, FILLED, prepare, read_cases
+from benchmarks.document import Cell, Finding, Page, Table
 from benchmarks.real_shapes import compare_shapes, draw_feeds, random_shapes, run_all_outputs
-from benchmarks.shape_speed import print_speed
+from benchmarks.shape_speed import print_speed, speed_table
 from onnx_symmem.errors import ModelFileError
 from onnx_symmem.graph.load import LoadedModel, check_external_data, load_model
 from onnx_symmem.run.offline import optimize_offline
@@ -33,7 +34,7 @@ from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.registry import find_rule
 from onnx_symmem.shapes.table import ModelShapes, UnknownDim
 
-__all__ = ["Comparison", "compare_model", "main", "optimised"]
+__all__ = ["Comparison", "compare_corpus", "compare_model", "main", "optimised", "run"]
 
 LEVELS = ("none", "basic", "extended", "all")
 MOST_BYTES = 1 << 30  # of all node outputs together at one shape
@@ -157,21 +158,26 @@ def compare_model(
     return result
 
 
-def _row(c: Comparison) -> str:
-    cells = (
-        c.name, c.level, c.nodes, f"{c.seconds:.2f}", c.constant, c.symbolic, c.of_data, c.bounded, c.open,
-        c.no_rank, c.shapes, c.tensors, len(c.wrong), c.note,
+HEADS = (
+    "model", "level", "nodes", "s", "constant", "expression", "of data", "bounded", "open", "no rank",
+    "shapes run", "tensors", "wrong", "note",
+)  # fmt: skip
+
+
+def _cells(c: Comparison) -> tuple[Cell, ...]:
+    return (
+        c.name, c.level, c.nodes, c.seconds, c.constant, c.symbolic, c.of_data, c.bounded, c.open, c.no_rank,
+        c.shapes, c.tensors, len(c.wrong), c.note,
     )  # fmt: skip
-    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def _row(c: Comparison) -> str:
+    return "| " + " | ".join(f"{x:.2f}" if isinstance(x, float) else str(x) for x in _cells(c)) + " |"
 
 
 def _print_table(rows: Sequence[Comparison]) -> None:
-    heads = (
-        "model", "level", "nodes", "s", "constant", "expression", "of data", "bounded", "open",
-        "no rank", "shapes run", "tensors", "wrong", "note",
-    )  # fmt: skip
-    print("| " + " | ".join(heads) + " |")
-    print("|---" * len(heads) + "|")
+    print("| " + " | ".join(HEADS) + " |")
+    print("|---" * len(HEADS) + "|")
     for row in rows:
         print(_row(row))
 
@@ -210,23 +216,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.corpus.is_dir():
         print(f"no corpus at {options.corpus}: nothing to measure")
         return 0
-    cases = read_cases(options.corpus, [n for n in options.models.split(",") if n])
-    prepare(options.corpus, options.filled, [n for n, entry in cases.items() if entry["cases"]])
-    rows = []
-    for name, entry in cases.items():
-        given = load_model(options.filled / f"{name}.onnx")
-        for level in options.level:
-            if level != "none" and not _has_weights(given):
-                continue
-            with TemporaryDirectory() as folder:
-                model = optimised(given, Path(folder), level)
-                row = compare_model(name, model, entry, level, options.shapes, options.seed)
-            print(_row(row), flush=True)
-            rows.append(row)
+    names = [n for n in options.models.split(",") if n]
+    rows = compare_corpus(options.corpus, options.filled, names, options.level, options.shapes, options.seed)
     print()
     _print_table(rows)
     _print_rest(rows)
     return 1 if any(row.wrong for row in rows) else 0
+
+
+def compare_corpus(
+    corpus: Path, filled: Path, names: Sequence[str], levels: Sequence[str], count: int, seed: int
+) -> list[Comparison]:
+    """Every model at every level, a line printed for each."""
+    cases = read_cases(corpus, names)
+    prepare(corpus, filled, [n for n, entry in cases.items() if entry["cases"]])
+    rows = []
+    for name, entry in cases.items():
+        given = load_model(filled / f"{name}.onnx")
+        for level in levels:
+            if level != "none" and not _has_weights(given):
+                continue
+            with TemporaryDirectory() as folder:
+                model = optimised(given, Path(folder), level)
+                row = compare_model(name, model, entry, level, count, seed)
+            print(_row(row), flush=True)
+            rows.append(row)
+    return rows
+
+
+def run(only: Sequence[str] = ()) -> Page:
+    """The part `shapes_corpus` of the benchmark: all levels at five shapes, and speed beside other tools."""
+    rows = compare_corpus(CORPUS, FILLED, only, ("none", "extended", "all"), 5, 0) if CORPUS.is_dir() else []
+    speed, figures = speed_table()
+    wrong = tuple(f"{row.name} {row.level}: {line}" for row in rows for line in row.wrong)
+    dims = sum(row.constant + row.symbolic + row.of_data + row.bounded + row.open for row in rows)
+    without = sorted(set().union(*(row.without_rule for row in rows)))
+    still = sum(row.open + row.no_rank for row in rows)
+    met = sum(row.tensors for row in rows)
+    findings = (
+        Finding("tensors met with other dims than inferred", f"{len(wrong)} of {met:,}", "0", not wrong),
+        Finding("open dims that are not of data", f"{still} of {dims:,}", "0", not still),
+        Finding("op types without a rule", ", ".join(without) or "none", "none", not without),
+        *figures,
+    )
+    text = """
+        Every output of every node of the main graph is fetched at five random legal shapes per model and
+        level, and compared with the inferred dims. A level is what ONNX Runtime's optimiser makes of the
+        model. Dims are constants, expressions, of data (a size that depends on the data of the run), bounded
+        (another unknown with an upper bound) or open.
+    """
+    notes = tuple(
+        f"{r.name} {r.level}: {n} x {reason}" for r in rows for reason, n in r.reasons.most_common()
+    )
+    tables = (Table("shapes", "Dims", HEADS, tuple(map(_cells, rows)), digits=2), speed)
+    return Page("shapes_corpus", "Shapes of real models", text, findings, tables, notes, wrong)
 
 
 def _has_weights(model: LoadedModel) -> bool:

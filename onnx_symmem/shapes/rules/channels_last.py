@@ -1,7 +1,7 @@
 """Ops of com.ms.internal.nhwc: those of ONNX with channels last, made by ONNX Runtime for some processors.
 
 The rule of the ONNX op sees the first input as it would have been, and its outputs are turned back. Weights
-keep their layout; sizes and scales of a Resize are turned with its input, so that its own rule holds as it is.
+keep their layout; sizes and scales of a Resize are turned with its input, so its own rule holds as it is.
 """
 
 from __future__ import annotations
