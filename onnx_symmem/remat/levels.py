@@ -10,7 +10,7 @@ far from them; where it is proved not to be, it says so (`never_above`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -45,8 +45,9 @@ _STEP = 0.01  # part of a peak by which a level has to be lower than the one bef
 class LevelOptions:
     """How many levels above 0, and what they may cost.
 
-    `max_slowdown` bounds modelled time against that of level 0. `lowest` is a peak as a part of level 0's
-    below which nobody needs a level.
+    `max_slowdown` bounds modelled time against that of level 0. Copies to and from the host, which only a
+    device with memory of its own is allowed, count in full: ONNX Runtime makes them in line with the rest.
+    `lowest` is a peak, as a part of level 0's, below which nobody needs a level.
     """
 
     levels: int = 4
@@ -98,11 +99,16 @@ def plan_levels(
     if not options.levels or not len(order) or prepared.options.mem_reuse:
         return (first,)
     steering = _pressing(first.peak, samples)
+    limits = options.limits
+    if prepared.options.provider == "cpu" and limits.offload:
+        limits = replace(limits, offload=False)  # the host's memory is the memory that is counted
+    if not (limits.recompute or limits.offload):
+        return (first,)
     tables = tables_of(prepared, sizes, costs, steering, order, options.machine, opsets)
     if not any(tables.movable):
         return (first,)
     found = [first]
-    for codes in _schedules(prepared, tables, order, options, tick):
+    for codes in _schedules(prepared, tables, order, replace(options, limits=limits), tick):
         level = ground.level(schedule_from(tables, codes), found[-1])
         lower = [level.peak.at(s) < found[-1].peak.at(s) * (1 - _STEP) for s in steering]
         if any(lower):

@@ -33,19 +33,30 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Regeneration:
-    """`absent` classes are dropped at the moment, `leaves` must not be; `gain` in bytes, `seconds` added."""
+    """`absent` classes are dropped at the moment, `leaves` must not be; `gain` in bytes, `seconds` added.
+
+    `moved`: the class comes back from the host instead of being made again.
+    """
 
     absent: tuple[int, ...]
     leaves: frozenset[int]
     gain: float
     seconds: float
+    moved: bool = False
 
 
 class Scene:
     """One schedule with its timeline, asked about steps at one sample shape after the other."""
 
-    def __init__(self, tables: Tables, absent: Absences, derived: Derived, line: Timeline) -> None:
-        self.tables, self.absent = tables, absent
+    def __init__(
+        self,
+        tables: Tables,
+        absent: Absences,
+        derived: Derived,
+        line: Timeline,
+        moved: frozenset[int] = frozenset(),
+    ) -> None:
+        self.tables, self.absent, self.moved = tables, absent, moved
         self.moments = derived[1]
         self.lifetimes = [x for x in line.lifetimes if not x.on_host]
         self.made: dict[int, list[int]] = {}
@@ -53,8 +64,8 @@ class Scene:
         for life in sorted(self.lifetimes, key=lambda x: (x.group, x.made)):
             self.made.setdefault(life.group, []).append(life.made)
             self.lives.setdefault(life.group, []).append(life)
-        tables_seconds = tables.seconds
-        self.seconds = [column.tolist() for column in tables_seconds.T]
+        self.seconds = [column.tolist() for column in tables.seconds.T]
+        self.host_seconds = tables.host_seconds
         self.bytes = [column.tolist() for column in tables.bytes.T]
 
     def idle(self, step: int, shape: int) -> list[Idle]:
@@ -92,6 +103,9 @@ class Scene:
         heap = [(-self._made(idle.group, idle.read), idle.group)]
         while heap:
             made, group = heapq.heappop(heap)
+            if group in self.moved:
+                cost += float(self.host_seconds[group, shape])
+                continue
             node = tables.producer[group]
             if not self._moves(group, -made, step, moved):
                 cost += seconds[node]
@@ -128,6 +142,13 @@ class Scene:
         marks = tuple(g for g in order if g == idle.group or not self._gone(g, step, need))
         return Regeneration(marks, frozenset(leaves), idle.size - kept, cost)
 
+    def move(self, idle: Idle, shape: int) -> Regeneration | None:
+        """How an idle class comes back from the host; None where it does already."""
+        if idle.group in self.moved:
+            return None
+        both_ways = 2 * float(self.host_seconds[idle.group, shape])
+        return Regeneration((idle.group,), frozenset(), idle.size, both_ways, True)
+
     def _before(self, group: int, step: int) -> Lifetime | None:
         """The latest instance of a class made before a step."""
         made = self.made.get(group)
@@ -154,14 +175,16 @@ class Scene:
 
 
 def best_regenerations(
-    scene: Scene, step: int, shape: int, prices: Sequence[float], limit: int
+    scene: Scene, step: int, shape: int, prices: Sequence[float], limit: int, offload: bool = False
 ) -> list[tuple[float, Idle, Regeneration]]:
     """Of every idle class the regeneration that frees most per second, best first."""
     found = []
     for idle in scene.idle(step, shape)[:limit]:
         best: tuple[float, Idle, Regeneration] | None = None
-        for price in prices:
-            chain = scene.chain(idle, step, shape, price)
+        chains = [scene.chain(idle, step, shape, price) for price in prices]
+        if offload:
+            chains.append(scene.move(idle, shape))
+        for chain in chains:
             if chain is None or chain.gain <= 0.05 * idle.size:
                 continue
             score = chain.gain / (chain.seconds + 1e-12 * idle.size)

@@ -19,10 +19,12 @@ from onnx_symmem.remat.retention import Derived, derive
 from onnx_symmem.remat.tables import Tables
 from onnx_symmem.remat.timeline import Timeline, timeline
 
-__all__ = ["Mark", "RematLimits", "Search", "State"]
+__all__ = ["MOVED", "Mark", "RematLimits", "Search", "State"]
 
 Mark = tuple[int, int]
-"""(class, moment of absence)."""
+"""(class, moment of absence); MOVED for a moment: the class comes back from the host."""
+
+MOVED = -1
 
 _EQUAL = 1e-12
 _PRICES = (0.0, 20.0, 1e12)  # times the seconds of one byte moved: at which leaves are dropped in their turn
@@ -34,7 +36,7 @@ _WINDOWS = (20, 60, 200)
 class RematLimits:
     """How much is tried: `rounds` of one greedy descent with `batch` classes at a time out of the `idle`
     largest, `patience` of them in a row without success; `pruned` absences at most looked at for taking back;
-    `repairs` of a found state."""
+    `repairs` of a found state. `recompute` and `offload` say which ways back are allowed."""
 
     rounds: int = 600
     patience: int = 20
@@ -43,6 +45,8 @@ class RematLimits:
     pruned: int = 60
     repairs: int = 0
     seed: int = 0
+    recompute: bool = True
+    offload: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,11 +90,15 @@ class Search:
         return State(marks, derived, timeline(self.tables, derived[0]), cost)
 
     def _derived(self, marks: frozenset[Mark]) -> Derived:
-        return derive(self.tables, self.order, _by_class(marks))
+        return derive(self.tables, self.order, _by_class(marks), _moved(marks))
 
     def _cost(self, derived: Derived) -> float:
-        times = np.bincount(derived[0], minlength=self.tables.nodes) - 1
-        return float(((self.tables.seconds * times[:, None]).sum(axis=0) / self.once).max(initial=0.0))
+        n = self.tables.nodes
+        codes = np.asarray(derived[0], dtype=np.int64)
+        times = np.bincount(codes[codes < n], minlength=n) - 1
+        added = (self.tables.seconds * times[:, None]).sum(axis=0)
+        added = added + self.tables.host_seconds[(codes[codes >= n] - n) // 2].sum(axis=0)
+        return float((added / self.once).max(initial=0.0))
 
     # ------------------------------------------------------------------------------------------- descent
 
@@ -114,10 +122,10 @@ class Search:
                 break
             over = state.line.by_step / target
             step, shape = (int(k) for k in np.unravel_index(int(over.argmax()), over.shape))
-            scene = Scene(tables, _by_class(state.marks), state.derived, state.line)
+            scene = Scene(tables, _by_class(state.marks), state.derived, state.line, _moved(state.marks))
             moment = state.derived[1][step]
-            prices = [p * self.byte_seconds for p in _PRICES]
-            found = best_regenerations(scene, step, shape, prices, self.limits.idle)
+            prices = [p * self.byte_seconds for p in _PRICES if self.limits.recompute]
+            found = best_regenerations(scene, step, shape, prices, self.limits.idle, self.limits.offload)
             found = [f for f in found if (moment, f[2].absent) not in failed]
             if not found or vain > self.limits.patience:
                 vain = 0
@@ -128,6 +136,7 @@ class Search:
             excess = state.line.by_step[step, shape] - target[shape]
             picked = _together(found, width, excess)
             marks = state.marks | {(group, moment) for chain in picked for group in chain.absent}
+            marks |= {(chain.absent[0], MOVED) for chain in picked if chain.moved}
             derived = self._derived(marks)
             cost = self._cost(derived)
             reached = (np.inf, np.inf)
@@ -196,7 +205,7 @@ class Search:
             start, width = int(draw.integers(0, len(self.order))), int(draw.choice(_WINDOWS))
             producer = self.tables.producer
             return frozenset(m for m in marks if not start <= self.place[producer[m[0]]] < start + width)
-        moments = sorted({moment for _, moment in marks})
+        moments = sorted({moment for _, moment in marks if moment != MOVED})
         moment = moments[int(draw.integers(0, len(moments)))]
         return frozenset(m for m in marks if m[1] != moment)
 
@@ -204,8 +213,13 @@ class Search:
 def _by_class(marks: Iterable[Mark]) -> dict[int, list[int]]:
     absent: dict[int, list[int]] = {}
     for group, moment in sorted(marks):
-        absent.setdefault(group, []).append(moment)
+        if moment != MOVED:
+            absent.setdefault(group, []).append(moment)
     return absent
+
+
+def _moved(marks: Iterable[Mark]) -> frozenset[int]:
+    return frozenset(group for group, moment in marks if moment == MOVED)
 
 
 def _score(state: State, target: np.ndarray) -> tuple[float, float]:

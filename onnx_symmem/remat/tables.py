@@ -32,8 +32,8 @@ class Tables:
     `repeatable`, and `inner`, the bytes per shape that its subgraphs need above its own row.
 
     Per value: `prior` (there before the run), `output`, `consumed` (some node reads it), `producer`, `group`
-    (its class), `bytes` per shape (0 in the host's memory). Per class: `movable`, whether it may be dropped
-    and made again.
+    (its class), `bytes` per shape (0 in the host's memory), and `host_seconds` of one copy. Per class:
+    `movable`, whether it may be dropped and made again.
     """
 
     view: GraphView
@@ -44,6 +44,7 @@ class Tables:
     optional: tuple[tuple[bool, ...], ...]
     repeatable: tuple[bool, ...]
     seconds: np.ndarray
+    host_seconds: np.ndarray
     inner: np.ndarray
     prior: tuple[bool, ...]
     output: tuple[bool, ...]
@@ -80,6 +81,7 @@ def tables_of(
     Values of unknown size count as nothing, as in the profile, and are never repeated.
     """
     view, provider = prepared.view, prepared.options.provider
+    machine = machine or Machine()
     grid = Grid(shapes)
     table = np.zeros((len(view.values), len(shapes)))
     for value, size in enumerate(sizes.bytes):
@@ -134,7 +136,7 @@ def tables_of(
     return Tables(
         view, tuple(tuple(v for v in node.reads()) for node in view.nodes), tuple(makes), tuple(alias),
         tuple(in_place), tuple(optional), repeatable,
-        costs.seconds(shapes, machine or Machine()), inner, tuple(prior),
+        costs.seconds(shapes, machine), table / machine.host_bandwidth, inner, tuple(prior),
         tuple(v in outputs for v in range(len(view.values))),
         tuple(bool(c) for c in view.consumers), tuple(v.producer for v in view.values), prepared.base,
         tuple(movable), table, 8 if provider == "cpu" else 0, provider != "cpu",

@@ -4,7 +4,7 @@ import pytest
 
 from models.build import build
 from onnx_symmem.expr.envelope import plan_le
-from onnx_symmem.memory.plan import prepare
+from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import profile
 from onnx_symmem.order.candidates import peaks_at
 from onnx_symmem.remat.cost import Machine
@@ -93,3 +93,26 @@ def test_nothing_to_repeat_gives_level_zero_alone():
     ground = Ground(chain(1))
     assert len(_levels(ground, [{"n": 1000}])) == 1
     assert len(_levels(Ground(chain(5)), [{"n": 1000}], levels=0)) == 1
+
+
+def test_the_host_is_used_on_a_device_of_its_own_and_where_it_is_faster():
+    def last(provider, speed, **limits):
+        ground = Ground(chain(6), provider)
+        options = LevelOptions(
+            max_slowdown=3.0, machine=Machine(host_bandwidth=speed), limits=RematLimits(**limits)
+        )
+        return ground, plan_levels(
+            ground.shapes, ground.keys, ground.domain, ground.order, [{"n": 1 << 20}], options,
+            PlanOptions(provider), ground.opsets,
+        )  # fmt: skip
+
+    ground, levels = last("cuda", 1e13, offload=True)
+    assert levels[-1].offloaded
+    assert levels[-1].peak.at({"n": 100}) < levels[0].peak.at({"n": 100})
+    assert any(s.kind == "reload" for s in levels[-1].schedule)
+    check_expansion(expand(ground.view, levels[-1].schedule, ground.opsets))
+    _, slow = last("cuda", 1e9, offload=True)
+    assert slow[-1].recomputed
+    assert not slow[-1].offloaded
+    _, host = last("cpu", 1e13, offload=True, recompute=False)
+    assert len(host) == 1

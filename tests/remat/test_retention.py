@@ -5,7 +5,7 @@ import pytest
 
 from models.build import build
 from onnx_symmem.remat.retention import derive
-from onnx_symmem.remat.schedule import check_schedule
+from onnx_symmem.remat.schedule import Step, check_schedule
 from onnx_symmem.remat.timeline import schedule_from, timeline
 from tests.remat.training import Ground, chain
 
@@ -50,3 +50,17 @@ def test_a_run_that_nobody_reads_moves_instead_of_repeating():
     g2 = ground.view.index["g2"]
     codes, _ = derive(tables, ground.order, {g2: [2 * 3 + 2]})
     assert sorted(codes) == sorted(ground.order)
+
+
+def test_a_moved_class_comes_back_from_the_host():
+    ground = Ground(chain(4), "cuda")
+    tables = ground.tables([{"n": 1000}])
+    x2 = ground.view.index["x2"]
+    codes, _ = derive(tables, ground.order, {x2: [7, 9]}, frozenset((x2,)))
+    steps = schedule_from(tables, codes)
+    check_schedule(ground.view, steps)
+    kinds = [(s.kind, s.index) for s in steps if s.kind != "run"]
+    assert kinds == [("offload", x2), ("reload", x2)]
+    assert sum(s.kind == "run" for s in steps) == len(ground.order)
+    assert steps.index(Step("offload", x2)) == steps.index(Step("run", 1)) + 1
+    assert steps.index(Step("reload", x2)) == steps.index(Step("run", 5)) - 1
