@@ -68,6 +68,12 @@ def test_impacts_add_up_to_what_is_left(case):
     assert sum(verdicts.impacts(case), ZERO) == left
 
 
+def test_spread_is_even_and_complete_where_it_fits():
+    exprs = [ZERO + k for k in range(10)]
+    assert verdicts.spread(exprs, 20) == exprs
+    assert verdicts.spread(exprs, 4) == [exprs[0], exprs[2], exprs[5], exprs[7]]
+
+
 def test_every_family_has_graphs_by_unique_names(monkeypatch, tmp_path):
     found = graph_sources(corpus=tmp_path)
     assert {s.family for s in found.values()} == set(FAMILIES) - {"corpus"}
