@@ -118,6 +118,32 @@ def test_the_peak_is_said_once_a_slider_rests(open_page: Page) -> None:
     assert "Tanh wide/tanh" in said[0]
 
 
+def test_pointing_tells_and_clicking_goes(open_page: Page) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    page = open_page(plain_model())
+    timeline, shapes = page.run(
+        "return ['.timeline', '.map'].map((q) => document.querySelector(q))",
+    )
+    page.run("arguments[0].scrollIntoView({block: 'center'})", timeline)
+    ActionChains(page.browser).move_to_element_with_offset(timeline, 120, 20).perform()
+    tip = page.run("return page.timeline.tip.innerText")
+    assert tip.startswith("step ")
+    assert "in use" in tip
+    ActionChains(page.browser).click().perform()
+    page.settle()
+    assert page.text("moment").split(" of ")[0].lower() == tip.split(",")[0]
+    page.run("arguments[0].scrollIntoView({block: 'center'})", shapes)
+    ActionChains(page.browser).move_to_element_with_offset(shapes, 60, -40).perform()
+    tip = page.run("return page.map.tip.innerText")
+    ActionChains(page.browser).click().perform()
+    page.settle()
+    shape, total = tip.split("\n")
+    assert shape == ", ".join(f"{k} {v:,}" for k, v in page.run("return page.controls.chosen()").items())
+    assert total == f"{page.text('total')} with inputs and weights"
+    assert page.complaints() == []
+
+
 def test_search_finds_tensors_and_nodes(open_page: Page) -> None:
     page = open_page(plain_model())
     page.run("document.getElementById('find').focus()")

@@ -1,7 +1,7 @@
 // Peak over the shapes: a map over two symbols, or a curve over one, the others as they are set.
 
 import { stops } from "./controls.js";
-import { axis } from "./timeline.js";
+import { axis, showTip } from "./timeline.js";
 import { bytes, count, drawn, element, roundBytes, versionText } from "./words.js";
 
 const [ACROSS, DOWN] = [44, 26]; // cells
@@ -28,10 +28,12 @@ export class ShapeMap {
       this.up = up;
       place.append(element("p", { class: "row" }, acrossLabel, upLabel));
     }
-    const frame = element("div", { class: "map-frame" }, this.svg);
+    this.tip = element("div", { class: "tip", "aria-hidden": "true", hidden: true });
+    const frame = element("div", { class: "map-frame" }, this.svg, this.tip);
     place.append(frame, this.legend, this.words);
     this.svg.addEventListener("pointerdown", (event) => this.pick(event));
-    this.svg.addEventListener("pointermove", (event) => event.buttons && this.pick(event));
+    this.svg.addEventListener("pointermove", (event) => (event.buttons ? this.pick(event) : this.hover(event)));
+    this.svg.addEventListener("pointerleave", () => (this.tip.hidden = true));
   }
 
   measure() {
@@ -254,13 +256,28 @@ export class ShapeMap {
   }
 
   pick(event) {
+    this.tip.hidden = true;
+    this.controls.set(this.under(event));
+  }
+
+  hover(event) {
+    const sizes = this.under(event);
+    const found = this.peakAt(sizes);
+    const shape = Object.entries(sizes).map(([name, size]) => `${name} ${count(size)}`).join(", ");
+    const what = this.outside ? "with inputs and weights" : "peak";
+    this.tip.hidden = false;
+    showTip(this.tip, event, this.tip.parentElement, [shape, found === null ? "not a legal shape" : `${bytes(found.bytes)} ${what}`]);
+  }
+
+  // Sizes of the axes' symbols under the pointer.
+  under(event) {
     const { x, y, w, h } = this.box;
     const frame = this.svg.getBoundingClientRect();
     const part = (at, from, size, many) => Math.min(Math.max(Math.floor(((at - from) / size) * many), 0), many - 1);
     const axes = this.axes;
     const sizes = { [axes[0]]: this.columns[part(event.clientX - frame.left, x, w, this.columns.length)] };
     if (axes.length > 1) sizes[axes[1]] = this.lines[this.lines.length - 1 - part(event.clientY - frame.top, y, h, this.lines.length)];
-    this.controls.set(sizes);
+    return sizes;
   }
 }
 

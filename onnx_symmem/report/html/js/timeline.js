@@ -26,10 +26,12 @@ export class Timeline {
       "aria-valuemin": 1,
       "aria-valuemax": Math.max(model.run.rows.length, 1),
     }, this.svg);
-    place.append(this.cursor);
+    this.tip = element("div", { class: "tip", "aria-hidden": "true", hidden: true });
+    place.append(this.cursor, this.tip);
     this.cursor.addEventListener("keydown", (event) => this.key(event));
     this.svg.addEventListener("pointerdown", (event) => this.pick(event));
-    this.svg.addEventListener("pointermove", (event) => event.buttons && this.pick(event));
+    this.svg.addEventListener("pointermove", (event) => (event.buttons ? this.pick(event) : this.hover(event)));
+    this.svg.addEventListener("pointerleave", () => (this.tip.hidden = true));
   }
 
   // Asked for once per layout: reading a width makes the browser lay the page out.
@@ -47,11 +49,26 @@ export class Timeline {
     return MARGIN.left + ((place - this.from) / (this.to - this.from)) * inner;
   }
 
-  pick(event) {
+  placeOf(event) {
     const box = this.svg.getBoundingClientRect();
     const inner = this.width - MARGIN.left - MARGIN.right;
     const part = (event.clientX - box.left - MARGIN.left) / inner;
-    this.move(this.from + Math.floor(part * (this.to - this.from)));
+    const place = this.from + Math.floor(part * (this.to - this.from));
+    return Math.min(Math.max(place, 0), Math.max(this.many - 1, 0));
+  }
+
+  pick(event) {
+    this.tip.hidden = true;
+    this.move(this.placeOf(event));
+  }
+
+  hover(event) {
+    const row = this.model.run.rows[this.placeOf(event)];
+    this.tip.hidden = row === undefined;
+    if (this.tip.hidden) return;
+    const parts = [`step ${count(this.model.step(row))}, ${this.model.nodeLabel(row)}`, `${bytes(this.state.inUseAt(row))} in use`];
+    if (this.state.outputsAt(row)) parts.push(`${bytes(this.state.outputsAt(row))} of it outputs`);
+    showTip(this.tip, event, this.cursor, parts);
   }
 
   // To a row of the run; null: back to the peak, and after it.
@@ -261,6 +278,17 @@ export class Timeline {
       `step ${step}, ${this.model.nodeLabel(row)}, ${bytes(state.inUse[row] ?? 0)} in use`,
     );
   }
+}
+
+// A note beside the pointer, inside the part of the page that it is about.
+export function showTip(tip, event, within, lines) {
+  const box = within.getBoundingClientRect();
+  tip.replaceChildren(...lines.map((text) => element("div", { text })));
+  const x = event.clientX - box.left;
+  const left = x > box.width / 2;
+  tip.style.top = `${Math.max(event.clientY - box.top - 12, 0)}px`;
+  tip.style.left = left ? "auto" : `${x + 14}px`;
+  tip.style.right = left ? `${box.width - x + 14}px` : "auto";
 }
 
 function outline(columns, x, y) {
