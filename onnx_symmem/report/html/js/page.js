@@ -164,9 +164,9 @@ class Page {
     ];
     place("peak").textContent = bytes(state.peak);
     place("peak-exact").textContent = exactly(state.peak);
-    place("peak-label").textContent = LABELS[label];
     const largest = this.made.data.filter((entry) => this.controls.chosen()[entry.name] === undefined).map((entry) => entry.name);
     const free = this.made.data.filter((entry) => entry.most === null).map((entry) => entry.name);
+    place("peak-label").textContent = LABELS[label] + (largest.length ? ", data at its largest" : "");
     place("data-note").replaceChildren(
       ...(largest.length > free.length ? [`Data decides ${largest.filter((name) => !free.includes(name)).join(", ")}: taken as large as ${largest.length - free.length > 1 ? "they" : "it"} can be. `] : []),
       ...(free.length ? [`Nothing limits ${free.join(", ")}: set at the left, the figures hold for that size.`] : []),
