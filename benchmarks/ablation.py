@@ -30,8 +30,9 @@ GRAPHS = (
     "series_parallel_1",
     "whisper_decoder", "llama_4l_train",
 )  # fmt: skip
-STEPS = ("onnxruntime", "symbolic-greedy", "portfolio", "local search", "one order", "ours")
-_ONE_ROUND = replace(SearchLimits(), improved=1, spliced=1, rounds=0)
+STEPS = ("onnxruntime", "symbolic-greedy", "portfolio", "+ beam", "+ local search", "one order", "ours")
+_LOCAL = replace(SearchLimits(), improved=1, spliced=1, rounds=0)
+_BEAM = replace(_LOCAL, window=replace(_LOCAL.window, work=0, splits=0))
 
 
 def ablated(case: Case) -> dict[str, float]:
@@ -44,7 +45,8 @@ def ablated(case: Case) -> dict[str, float]:
         "onnxruntime": peaks_at(case.before, case.shapes),
         "symbolic-greedy": case.peaks(forward),
         "portfolio": _at(case, case.planned(NO_SEARCH, dispatch=False)),
-        "local search": _at(case, case.planned(_ONE_ROUND, dispatch=False)),
+        "+ beam": _at(case, case.planned(_BEAM, dispatch=False)),
+        "+ local search": _at(case, case.planned(_LOCAL, dispatch=False)),
         "one order": [ours.one_order.at(s) for s in case.shapes],
         "ours": _at(case, ours),
     }
@@ -82,9 +84,10 @@ def run(only: Sequence[str] = ()) -> Page:
                 ("graph", "width", *STEPS),
                 tuple(rows),
                 """symbolic-greedy: the paper's, with the file's order as fallback; portfolio: numeric
-                heuristics at the steering shapes and selection with proof; local search: the best one
-                improved, no more; one order: several improved, searched for single shapes, spliced, steered
-                by refutations; ours: up to four orders among which the shape decides.""",
+                heuristics at the steering shapes and selection with proof; + beam: the best one improved by a
+                search over the sets of nodes that ran; + local search: and by cuts, moves and short windows;
+                one order: several improved, searched for single shapes, spliced, steered by refutations;
+                ours: up to four orders among which the shape decides.""",
             ),
         ),
     )

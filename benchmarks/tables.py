@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -102,11 +103,12 @@ def _summary(report: Report) -> list[str]:
     nodes = sum(r.nodes for r in rows)
     equal = sum(round((r.nodes_equal or 0.0) * r.nodes) for r in rows)
     verified = sum(bool(m.verified) for m in planned)
-    proved = sum(m.never_worse == "proved" for m in planned)
+    fates = Counter(m.never_worse for m in planned)
     in_short = (
         f"- Planned: {len(planned)} of {len(report.models)} models; outputs bit-equal in all "
-        f"{verified} that were run. Never worse: {proved} proved, {len(planned) - proved} kept the order "
-        f"that would have run. Proved optimal: {sum(m.optimal for m in planned)}.\n"
+        f"{verified} that were run. Never worse: {fates['proved']} proved, {fates['dispatched']} "
+        f"decided by the shape, {fates['kept']} kept the order that would have run. Proved optimal: "
+        f"{sum(m.optimal for m in planned)}.\n"
         f"- Predicted peak = measured peak at {sum(r.predicted == r.measured for r in rows)} of {len(rows)} "
         f"shapes; predicted = measured bytes after {equal:,} of {nodes:,} nodes."
     )

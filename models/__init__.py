@@ -8,6 +8,8 @@
 
 All are written operator by operator with onnx-graphsurgeon the way exporters write them, with symbolic
 dims and seeded weights below 20 MB; the same options give the same bytes. `models.build` holds the registry.
+Benchmarks plan more: `nasnet`, `encoder_decoder`, `light_train` (training steps of networks that the onnx
+package carries), `series_parallel` and `random_graph`.
 
 DEMO is the model to show first, at DEMO_SHAPE: 1500 encoder states are 30 s of speech for Whisper. ONNX
 Runtime's default order projects the encoder's keys of every layer before layer 0 runs and keeps them all,

@@ -47,6 +47,12 @@ def test_planning_time_counts_the_stages_that_think():
     assert "| 1,002 | 0.10 | 0.50 | 0.20 | 0.80 |" in results_page(report(MODEL))
 
 
+def test_every_fate_of_a_plan_is_counted():
+    models = [replace(MODEL, never_worse=fate) for fate in ("proved", "dispatched", "dispatched", "kept")]
+    text = section(results_page(report(*models)), "In short")
+    assert "Never worse: 1 proved, 2 decided by the shape, 1 kept the order" in text
+
+
 def test_notes_are_empty_where_nothing_differs():
     assert section(results_page(report(MODEL)), "Notes").strip() == "Nothing differs from what was predicted."
 
