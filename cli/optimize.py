@@ -8,6 +8,7 @@ from typing import Any
 import click
 from onnx_symmem.cli.options import (
     DimRange,
+    budget_options,
     dim_option,
     domain_spec,
     ep_option,
@@ -16,6 +17,7 @@ from onnx_symmem.cli.options import (
     model_argument,
     ort_level_option,
     parse_shape,
+    size_option,
 )
 from onnx_symmem.cli.output import answer, notify
 from onnx_symmem.cli.progress import progress, ticker
@@ -42,6 +44,29 @@ __all__ = ["command"]
     "--dispatch/--no-dispatch", default=True, show_default=True,
     help="Where no order is good at all shapes, write several; the shapes of the inputs choose.",
 )  # fmt: skip
+@click.option(
+    "--time-budget", "time_budget", type=click.FloatRange(0), metavar="SECONDS",
+    help="What the search may take on a usual core, counted in steps: the same budget gives the same model. "
+    "0: heuristics only. Default: 20, less for large graphs.",
+)  # fmt: skip
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the search and generated inputs."
+)
+@click.option("--explain-order", "explain", is_flag=True, help="Say what pins the peak, and what would help.")
+@size_option(
+    "--memory-limit", required=False,
+    words="Write schedules that repeat more and more; at run time the first that stays within SIZE runs. The "
+    "limit is also an input of the model, symmem_memory_limit.",
+)  # fmt: skip
+@click.option(
+    "--levels", type=click.IntRange(0, 8), default=None, metavar="N",
+    help="Schedules besides the first; without --memory-limit the limit is given at run time. Default 4.",
+)  # fmt: skip
+@click.option(
+    "--max-slowdown", type=click.FloatRange(1.0), default=1.3, show_default=True,
+    help="What a level may take of the time of the first, as modelled.",
+)  # fmt: skip
+@budget_options
 @click.option("--no-verify", is_flag=True, help="Do not run original and result before writing.")
 @json_option
 @click.pass_context
@@ -55,6 +80,14 @@ def command(
     inputs: dict[str, str],
     verify_at: tuple[dict[str, int], ...],
     dispatch: bool,
+    memory_limit: int | None,
+    levels: int | None,
+    max_slowdown: float,
+    counts: tuple[str, ...],
+    reserve: int,
+    time_budget: float | None,
+    seed: int,
+    explain: bool,
     no_verify: bool,
     as_json: bool,
 ) -> Any:
@@ -79,6 +112,14 @@ def command(
             verify_at=verify_at,
             inputs=inputs,
             dispatch=dispatch,
+            memory_limit=memory_limit,
+            levels=levels,
+            max_slowdown=max_slowdown,
+            counts=counts,
+            reserve=reserve,
+            time_budget=time_budget,
+            seed=seed,
+            explain=explain,
             progress=ticker(tell),
         )
     from onnx_symmem.report.text.optimization import show_optimization

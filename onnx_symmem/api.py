@@ -16,7 +16,8 @@ from onnx_symmem.memory.execution_order import RULES
 from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import value_sizes
-from onnx_symmem.order.candidates import SearchLimits
+from onnx_symmem.order.limits import SearchLimits, within_budget
+from onnx_symmem.remat.levels import LevelOptions
 from onnx_symmem.report.optimization import optimization_figures
 from onnx_symmem.report.results import Optimization
 from onnx_symmem.rewrite.reorder import execution_order_of
@@ -26,6 +27,7 @@ from onnx_symmem.run.measure import measure
 from onnx_symmem.run.pipeline import DomainSpec, OptimizedModel, OptimizeOptions, domain_of, optimize_model
 from onnx_symmem.run.session import SessionSettings, kept_for
 from onnx_symmem.run.session import create_session as make_session
+from onnx_symmem.run.several import SCOPES, LevelWish
 from onnx_symmem.shapes.engine import infer_shapes as infer
 from onnx_symmem.shapes.names import dims_by_name
 from onnx_symmem.shapes.table import ModelShapes
@@ -73,6 +75,13 @@ def optimize(
     search: SearchLimits | None = None,
     seed: int = 0,
     dispatch: bool = True,
+    memory_limit: int | None = None,
+    levels: int | None = None,
+    max_slowdown: float = 1.3,
+    counts: Sequence[str] = SCOPES,
+    reserve: int = 0,
+    time_budget: float | None = None,
+    explain: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Optimized:
     """Plan a model so that ONNX Runtime needs less memory at every shape of `domain`, and write it to `out`.
@@ -81,12 +90,34 @@ def optimize(
     optimisations of ONNX Runtime applied before planning (none, basic, extended). verify: run original and
     result, at `verify_at` or at small shapes found by trying, on generated `inputs`, and require equal bits
     before anything is written. dispatch: where no order is good at all shapes, write several that the shapes
-    of the inputs choose from. progress: called with (stage, steps done, steps in all).
+    of the inputs choose from. memory_limit (bytes), levels: write up to `levels` (4) further schedules that
+    repeat operators for a lower peak, each at most `max_slowdown` times as slow by a model of time; at run
+    time the first runs that stays within the limit, which is also the input `symmem_memory_limit`. It covers
+    `counts` and `reserve` bytes. time_budget: seconds on a usual core that the search may take, counted in
+    steps: a budget gives the same model everywhere (default 20, less for large graphs; 0: heuristics only).
+    seed: of the search and of generated inputs. explain: say in `figures.explanation` what pins the peak.
+    progress: called with (stage, steps done, steps in all).
     """
     target = None if out is None else Path(out)
     shapes = (verify_at,) if isinstance(verify_at, Mapping) else tuple(verify_at)
+    limits = search or SearchLimits(seed=seed)
+    if time_budget is not None:
+        limits = within_budget(time_budget, limits)
+    wish = None
+    if memory_limit is not None or levels is not None:
+        wanted = LevelOptions(levels=4 if levels is None else levels, max_slowdown=max_slowdown)
+        wish = LevelWish(memory_limit, tuple(counts), reserve, wanted)
     options = OptimizeOptions(
-        provider, ort_level, verify, shapes, inputs or {}, search or SearchLimits(), seed, dispatch
+        provider,
+        ort_level,
+        verify,
+        shapes,
+        inputs or {},
+        limits,
+        seed,
+        dispatch,
+        explain=explain,
+        levels=wish,
     )
     found = optimize_model(model, target, domain, options, progress)
     return Optimized(found.proto, optimization_figures(found, target), found)

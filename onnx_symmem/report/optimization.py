@@ -16,8 +16,17 @@ from onnx_symmem.report.findings import (
     settled,
     shape_findings,
 )
-from onnx_symmem.report.results import Candidate, Optimization, VerifiedShape, VersionFigures
+from onnx_symmem.report.results import (
+    Candidate,
+    LevelFigures,
+    LevelsFigures,
+    Optimization,
+    VerifiedShape,
+    VersionFigures,
+)
+from onnx_symmem.rewrite.guards import LIMIT
 from onnx_symmem.run.pipeline import OptimizedModel
+from onnx_symmem.run.several import LevelPlan
 
 __all__ = ["comparison_counts", "in_place_count", "optimization_figures"]
 
@@ -25,6 +34,7 @@ __all__ = ["comparison_counts", "in_place_count", "optimization_figures"]
 def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimization:
     """The figures of one `optimize`."""
     shapes, choice = found.shapes, found.choice
+    several = found.dispatch or found.levels
     chosen = choice.chosen
     members = (*choice.before.members, *found.after.members, *found.bound.members)
     symbols = data_symbols(shapes, frozenset().union(*(m.symbols() for m in members)))
@@ -35,6 +45,7 @@ def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimizatio
     before = peak_values(choice.before.members, samples, found.before.label, left_out(found.before))
     after = peak_values(found.after.members, samples, chosen.profile.label, left_out(chosen.profile))
     known = [a is not None and b is not None for (_, b), (_, a) in zip(before.at, after.at, strict=True)]
+    least_known = peak_values(found.bound.members, samples, "bound")
     return Optimization(
         model=found.source.label,
         out=None if out is None else str(out),
@@ -48,7 +59,12 @@ def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimizatio
         samples=samples,
         before=before,
         after=after,
-        lower_bound=peak_values(found.bound.members, samples, "bound"),
+        lower_bound=least_known,
+        floor=tuple(
+            None if least is None else max(floor, least)
+            for floor, (_, least) in zip(found.floor, least_known.at, strict=True)
+        ),
+        explanation=found.explanation,
         order_before=found.order_before,
         order_after=chosen.name if found.dispatch is None else _names(found.dispatch),
         moved_nodes=found.moved_nodes,
@@ -67,8 +83,36 @@ def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimizatio
         verified=tuple(VerifiedShape(v.shape, v.outputs) for v in found.verified),
         seconds=found.seconds,
         versions=() if found.dispatch is None else _versions(found.dispatch, samples),
-        overhead_bytes=0 if found.dispatch is None else found.dispatch.overhead,
+        overhead_bytes=0 if several is None else several.overhead,
+        levels=None if found.levels is None else _levels(found.levels, samples),
     )
+
+
+def _levels(plan: LevelPlan, samples: Sequence[Mapping[str, int]]) -> LevelsFigures:
+    """What each level takes and adds, and at which of the samples it runs under the limit."""
+    symbols = plan.counted.symbols().union(*(m.symbols() for v in plan.levels for m in v.peak.members))
+    full = [plan.domain.completed(shape) for shape in samples]
+    known = [symbols <= shape.keys() for shape in full]
+    runs = [plan.level_at(shape) if ok else None for shape, ok in zip(full, known, strict=True)]
+    names = [v.name for v in plan.floor.prepared.view.values]
+    levels = tuple(
+        LevelFigures(
+            peak_values(
+                level.peak.members, full, level.peak.profile.label if level.peak.profile else "exact"
+            ),
+            tuple(plan.needed(k, s) if ok else None for s, ok in zip(full, known, strict=True)),
+            str(level.operations),
+            str(level.moved),
+            tuple(names[v] for v in level.recomputed),
+            tuple(names[v] for v in level.offloaded),
+            level.never_above,
+            tuple(at for at, run in enumerate(runs) if run == k),
+        )
+        for k, level in enumerate(plan.levels)
+    )
+    wish = plan.wish
+    floor = peak_values(plan.floor.peak.members, full, "bound")
+    return LevelsFigures(wish.limit, LIMIT, wish.counts, wish.reserve, floor, levels)
 
 
 def _names(dispatch: Dispatch) -> str:

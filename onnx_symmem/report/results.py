@@ -10,10 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from onnx_symmem.order.explanation import OrderExplanation
+
 __all__ = [
     "SCHEMA_VERSION",
     "AssumptionFigures",
     "Candidate",
+    "LevelFigures",
+    "LevelsFigures",
     "LimitFigures",
     "Optimization",
     "PeakFigures",
@@ -94,6 +98,58 @@ class VersionFigures:
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "peak": self.peak.to_json(), "runs_at": list(self.runs_at)}
+
+
+@dataclass(frozen=True, slots=True)
+class LevelFigures:
+    """One schedule of several that repeat more and more.
+
+    `peak` is of outputs and activations; `needed` at the samples is all that the limit covers. `operations`
+    and `moved` are formulas of what it adds to level 0, the latter in bytes. `recomputed` and `offloaded` are
+    tensors. `runs_at` numbers the samples it runs at under the limit.
+    """
+
+    peak: PeakFigures
+    needed: tuple[int | None, ...]
+    operations: str
+    moved: str
+    recomputed: tuple[str, ...]
+    offloaded: tuple[str, ...]
+    never_above: bool
+    runs_at: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "peak": self.peak.to_json(),
+            "needed": list(self.needed),
+            "added": {"operations": self.operations, "bytes_moved": self.moved},
+            "recomputed": list(self.recomputed),
+            "offloaded": list(self.offloaded),
+            "never_above": self.never_above,
+            "runs_at": list(self.runs_at),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LevelsFigures:
+    """Levels of a model for a memory limit in bytes (None: as fed at run time) and what that covers."""
+
+    limit: int | None
+    limit_input: str
+    counts: tuple[str, ...]
+    reserve: int
+    floor: PeakFigures
+    levels: tuple[LevelFigures, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "limit": self.limit,
+            "input": self.limit_input,
+            "counts": list(self.counts),
+            "reserve": self.reserve,
+            "floor": self.floor.to_json(),
+            "list": [level.to_json() for level in self.levels],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +242,8 @@ class Optimization:
     """Result of `optimize`.
 
     `versions` are the orders among which the shapes of the inputs decide, empty where there is one only;
-    `overhead_bytes` is what deciding leaves in memory, in `after` already.
+    `overhead_bytes` is what deciding leaves in memory, in `after` already. `floor` are bytes that no order of
+    the planned nodes is below at each sample, and there only.
     """
 
     model: str
@@ -215,6 +272,9 @@ class Optimization:
     seconds: Mapping[str, float]
     versions: tuple[VersionFigures, ...] = ()
     overhead_bytes: int = 0
+    levels: LevelsFigures | None = None
+    floor: tuple[int | None, ...] = ()
+    explanation: OrderExplanation | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -232,6 +292,7 @@ class Optimization:
                 "before": self.before.to_json(),
                 "after": self.after.to_json(),
                 "lower_bound": self.lower_bound.to_json(),
+                "no_order_below": list(self.floor),
             },
             "order": {
                 "before": self.order_before,
@@ -242,9 +303,11 @@ class Optimization:
             "never_worse": self.never_worse,
             "versions": [v.to_json() for v in self.versions],
             "overhead_bytes": self.overhead_bytes,
+            "levels": None if self.levels is None else self.levels.to_json(),
             "optimal": self.optimal,
             "candidates": [c.to_json() for c in self.candidates],
             "comparisons": {kind: dict(tiers) for kind, tiers in self.comparisons.items()},
             "verified": [v.to_json() for v in self.verified],
             "seconds": {stage: round(s, 3) for stage, s in self.seconds.items()},
+            **({} if self.explanation is None else {"explanation": self.explanation.to_json()}),
         }

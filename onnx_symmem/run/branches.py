@@ -48,8 +48,9 @@ class Branches:
         return len(self.conditions) + 1
 
     def name(self, version: int) -> str:
-        """What the file calls a version: the order it is, or its number."""
-        return str(self.about["versions"][version].get("order", f"version {version}"))
+        """What the file calls a version: the order it is, or its level."""
+        said = self.about["versions"][version]
+        return str(said.get("order", f"level {said.get('level', version)}"))
 
     @property
     def has_limit(self) -> bool:

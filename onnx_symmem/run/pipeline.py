@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 
-from onnx_symmem.errors import DomainError, UnsupportedModel
+from onnx_symmem.errors import DomainError
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.graph.load import LoadedModel, check_external_data, external_entry, graphs_of, load_model
@@ -30,21 +31,30 @@ from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
 from onnx_symmem.order.bound import lower_bound
+from onnx_symmem.order.buffers import buffer_graph
 from onnx_symmem.order.candidates import SearchLimits
 from onnx_symmem.order.check import check_choice
 from onnx_symmem.order.dispatch import Dispatch, check_dispatch, choose_versions
+from onnx_symmem.order.explanation import OrderExplanation, explain_order
 from onnx_symmem.order.planner import plan_order
 from onnx_symmem.order.selection import OrderChoice
 from onnx_symmem.order.steering import steering_shapes
-from onnx_symmem.remat.expansion import expand
-from onnx_symmem.remat.schedule import schedule_of
+from onnx_symmem.rewrite.anchors import add_anchors, unread_results, with_anchors
 from onnx_symmem.rewrite.reorder import reorder_nodes
 from onnx_symmem.rewrite.value_info import write_dims
-from onnx_symmem.rewrite.versions import Version, emit_versions, versions_of
 from onnx_symmem.run.baseline import baseline_plan, file_order, usable_baseline
 from onnx_symmem.run.inputs import Fill, check_names, resolve_shape
 from onnx_symmem.run.session import cuda_problem
-from onnx_symmem.run.trials import first_running, runnable_shapes
+from onnx_symmem.run.several import (
+    LevelPlan,
+    LevelWish,
+    dispatched_model,
+    levelled_model,
+    plan_limit,
+    trials_of,
+    verify_trials,
+)
+from onnx_symmem.run.trials import runnable_shapes
 from onnx_symmem.run.verify import Verification, verify
 from onnx_symmem.shapes.declared import DeclaredDims
 from onnx_symmem.shapes.engine import infer_shapes
@@ -58,7 +68,6 @@ DomainSpec = Domain | Mapping[str, "SymbolRange | int | tuple[int, int | None]"]
 Tick = Callable[[str, int, int], None]
 
 _VERIFIED = 2  # shapes at which the result is compared with the original
-_DRAWN, _TRIED, _MOST_BYTES = 256, 4, 1 << 31  # shapes drawn, and tried, to find one that a version runs at
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,8 @@ class OptimizeOptions:
     search: SearchLimits = field(default_factory=SearchLimits)
     seed: int = 0
     dispatch: bool = True
+    levels: LevelWish | None = None
+    explain: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,8 +93,8 @@ class OptimizedModel:
     `shapes` and both profiles are those of the planned graph. `before` is the profile of the plan that
     would have run. `files` are what was written, empty without a target; `proto` then holds its weights
     (at level none without verification it is left as it came), else it refers to its data file. `seconds`
-    are per stage. `dispatch` are the orders among which the shapes decide, the first being the chosen one;
-    None where that alone was written.
+    are per stage. `dispatch` are the orders among which the shapes decide, `levels` the schedules among which
+    a memory limit decides, the first being the chosen order; None where that alone was written.
     """
 
     source: LoadedModel
@@ -102,10 +113,16 @@ class OptimizedModel:
     proto: onnx.ModelProto
     seconds: Mapping[str, float]
     dispatch: Dispatch | None = None
+    levels: LevelPlan | None = None
+    floor: tuple[int, ...] = ()
+    explanation: OrderExplanation | None = None
 
     @property
     def after(self) -> Peak:
-        """Peak of the model that is written."""
+        """Peak of the model that is written; of several levels that of the first."""
+        if self.levels is not None:
+            members = [m + self.levels.overhead for m in self.levels.levels[0].peak.members]
+            return peak_of(members, self.shapes.domain)
         return self.choice.after if self.dispatch is None else self.dispatch.peak
 
     @property
@@ -116,7 +133,10 @@ class OptimizedModel:
     @property
     def moved_nodes(self) -> int:
         """Nodes that do not stand where they would have run."""
-        return sum(a != b for a, b in zip(self.before.plan.order, self.choice.chosen.order, strict=True))
+        # Anchors are new, and stand behind what was there before.
+        count = len(self.before.plan.order)
+        now = (node for node in self.choice.chosen.order if node < count)
+        return sum(a != b for a, b in zip(self.before.plan.order, now, strict=True))
 
 
 class _Clock:
@@ -200,12 +220,20 @@ def optimize_model(
             samples = steering_shapes(shapes.domain, shapes.input_symbols)
         with clock.stage("plan", "planning"):
             before = profile(baseline_plan(base, shapes.graph, level, options.provider), sizes)
-            keys, plan_options = from_written(shapes.graph), PlanOptions(options.provider)
+            plan_options = PlanOptions(options.provider)
+            keys = from_written(shapes.graph)
+            given = {"onnxruntime": before.plan.order, "file": file_order(model, base, view)}
+            anchors = unread_results(prepare(view.graph, keys, plan_options), sizes, shapes.domain)
+            if anchors:
+                base = replace(base, proto=add_anchors(base.proto, anchors))
+                view = base.view()
+                shapes = infer_shapes(view, spec)
+                sizes, keys = value_sizes(shapes.graph), from_written(shapes.graph)
+                given = {name: with_anchors(order, anchors) for name, order in given.items()}
             prepared = {
                 "default": prepare(view.graph, keys, plan_options, default_order),
                 "priority": prepare(view.graph, keys, plan_options, priority_order),
             }
-            given = {"onnxruntime": before.plan.order, "file": file_order(model, base, view)}
             planned = plan_order(
                 prepared, sizes, shapes.domain, samples, before, given, options.search, clock.tick,
                 specialists=options.dispatch,
@@ -217,17 +245,29 @@ def optimize_model(
             least = lower_bound(prepared["priority"], sizes, shapes.domain, orders, samples)
             bound = peak_of(least, shapes.domain)
             optimal = plan_le(choice.after.members, bound.members, shapes.domain).proved
+        explanation = None
+        if options.explain:
+            with clock.stage("explain", "explaining the order"):
+                buffers = buffer_graph(prepared["priority"])
+                explanation = explain_order(choice, buffers, sizes, samples, planned.floor)
         with clock.stage("check", "checking the plan"):
             check_choice(choice, sizes, shapes.domain, samples)
-        proto, dispatch = None, None
-        if options.dispatch and _is_version(choice, before):
+        proto, dispatch, levels = None, None, None
+        if options.levels is not None:
+            with clock.stage("levels", "searching levels"):
+                levels, more = plan_limit(
+                    options.levels, shapes, keys, sizes, prepared["priority"], choice, samples, clock.tick
+                )
+                proto, levels = levelled_model(base, shapes, levels, samples, model.label)
+                notices += more
+        elif options.dispatch and _is_version(choice, before):
             with clock.stage("dispatch", "comparing orders shape by shape"):
                 dispatch = choose_versions(
                     choice.chosen, (*planned.candidates, *planned.specialists), shapes.domain,
                     shapes.input_symbols, planned.shapes,
                 )  # fmt: skip
                 if dispatch is not None:
-                    proto, dispatch, more = _versions(base, shapes, dispatch)
+                    proto, dispatch, more = dispatched_model(base, shapes, dispatch)
                     notices += more
                 if dispatch is not None:
                     check_dispatch(dispatch, samples)
@@ -249,12 +289,14 @@ def optimize_model(
         verified: tuple[Verification, ...] = ()
         if options.verify and staged is not None:
             with clock.stage("verify", "verifying outputs"):
-                verified = _verify(model, base, staged.path, shapes, choice, dispatch, level, options)
+                verified = _verify(
+                    model, base, staged.path, shapes, choice, dispatch or levels, level, options
+                )
         files = staged.commit() if staged is not None and out is not None else ()
     return OptimizedModel(
         model, options.provider, level, notices, shapes, samples, before, choice, bound, optimal,
         "default" if level == "none" else f"default at {level}", verified, files, proto, clock.seconds,
-        dispatch,
+        dispatch, levels, planned.floor, explanation,
     )  # fmt: skip
 
 
@@ -263,28 +305,10 @@ def _is_version(choice: OrderChoice, before: MemoryProfile) -> bool:
     return choice.never_worse == "proved" or choice.chosen.order == before.plan.order
 
 
-def _versions(
-    base: LoadedModel, shapes: ModelShapes, dispatch: Dispatch
-) -> tuple[onnx.ModelProto | None, Dispatch | None, tuple[str, ...]]:
-    """The model of several orders with what its guard takes, or why there is none."""
-    view, opsets = shapes.graph.view, shapes.view.opsets
-    versions = [
-        Version(
-            expand(view, schedule_of(v.candidate.order), opsets), v.peak.members, {"order": v.candidate.name}
-        )
-        for v in dispatch.versions
-    ]
-    try:
-        proto = emit_versions(base.proto, shapes, versions, "least", rule=dispatch.rule)
-    except UnsupportedModel as error:
-        return None, None, (f"one order is written, though no order is good at all shapes: {error}",)
-    about = versions_of(proto) or {}
-    return proto, replace(dispatch, overhead=about.get("overhead_bytes", 0)), ()
-
-
 def _hoisted(choice: OrderChoice, before: MemoryProfile) -> tuple[str, ...]:
     """What the user should know where ONNX Runtime's own order was to be kept and could not be."""
-    if choice.never_worse != "kept" or choice.chosen.order == before.plan.order:
+    ran = before.plan.order
+    if choice.never_worse != "kept" or tuple(n for n in choice.chosen.order if n < len(ran)) == ran:
         return ()
     words = (
         "nothing better was proved, and no file makes ONNX Runtime run its own order again: the nearest was "
@@ -325,7 +349,7 @@ def _verify(
     result: Path,
     shapes: ModelShapes,
     choice: OrderChoice,
-    dispatch: Dispatch | None,
+    several: Dispatch | LevelPlan | None,
     level: str,
     options: OptimizeOptions,
 ) -> tuple[Verification, ...]:
@@ -333,36 +357,18 @@ def _verify(
         base, shapes, choice.after.at, _VERIFIED, options.provider, options.inputs, options.seed, model.label
     )
 
-    def compared(at: Sequence[Mapping[str, int]], packing: bool) -> tuple[Verification, ...]:
+    def compared(
+        at: Sequence[Mapping[str, int]], packing: bool = True, fed: Mapping[str, np.ndarray] | None = None
+    ) -> tuple[Verification, ...]:
         return verify(
             model, result, shapes, at, level=level, provider=options.provider, overrides=options.inputs,
-            seed=options.seed, packing=packing,
+            seed=options.seed, packing=packing, result_feeds=fed,
         )  # fmt: skip
 
-    if dispatch is None:
-        return compared(at, packing=True)
-    by_version: dict[int, list[Mapping[str, int]]] = {k: [] for k in range(len(dispatch.versions))}
-    for shape in at:
-        full = shapes.domain.completed(resolve_shape(shapes, shape))
-        by_version[dispatch.version_at(full)].append(shape)
-    for version, found in by_version.items():
-        if not found and not options.verify_at:
-            wanted = _small_shapes_of(version, dispatch, shapes)
-            running = first_running(
-                base, shapes, wanted, options.provider, options.inputs, options.seed, model.label
-            )
-            found += [] if running is None else [running]
-    deep = len(dispatch.versions) > 2
-    packed = [shape for k, found in by_version.items() if not (deep and k) for shape in found]
-    unpacked = [shape for k, found in by_version.items() if deep and k for shape in found]
-    outcomes = compared(packed, packing=True) if packed else ()
-    return (*outcomes, *(compared(unpacked, packing=False) if unpacked else ()))
-
-
-def _small_shapes_of(version: int, dispatch: Dispatch, shapes: ModelShapes) -> list[Mapping[str, int]]:
-    """A few shapes at which a version runs, those that take least first."""
-    drawn = shapes.domain.samples(_DRAWN, symbols=shapes.input_symbols)
-    full: list[Mapping[str, int]] = [shapes.domain.completed(shape) for shape in drawn]
-    here = [shape for shape in full if dispatch.version_at(shape) == version]
-    here = [shape for shape in here if dispatch.peak.at(shape) <= _MOST_BYTES]
-    return sorted(here, key=dispatch.peak.at)[:_TRIED]
+    if several is None:
+        return compared(at)
+    full = [resolve_shape(shapes, shape) for shape in at]
+    searched = not options.verify_at
+    trials = trials_of(several, base, shapes, full, options.provider, options.inputs, options.seed, searched)
+    count = len(several.versions) if isinstance(several, Dispatch) else len(several.levels)
+    return verify_trials(trials, count, compared)

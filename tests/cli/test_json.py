@@ -15,6 +15,7 @@ from typing import Any
 import onnx
 import pytest
 
+from models.build import build
 from onnx_symmem.report.measurements import measured_run
 from onnx_symmem.run.measure import measure
 from onnx_symmem.run.predict import WrongDims
@@ -115,6 +116,8 @@ def outputs(command: Command, folder: Path) -> Mapping[str, list[dict[str, Any]]
     free = json.loads(found.out)
     assert [f"onnx-symmem: note: {notice}" for notice in free["notices"]] == found.err.splitlines()
     onnx.save(towers(), folder / "towers.onnx")
+    onnx.save(build("transformer_train", layers=1, width=32), folder / "train.onnx")
+    quick = ("--time-budget", "0", "--no-verify", "--dim", "batch=1..8", "--dim", "seq=1..256")
     at, odd_at = ("--at", "batch=2,seq=3"), ("--at", "batch=2,seq=3,length=3")
     return {
         "optimize": [
@@ -122,6 +125,7 @@ def outputs(command: Command, folder: Path) -> Mapping[str, list[dict[str, Any]]
             document(command, "optimize", "odd.onnx", "-o", "odd_planned.onnx"),
             free,
             document(command, "optimize", "towers.onnx", "-o", "towers_planned.onnx"),
+            document(command, "optimize", "train.onnx", "-o", "levels.onnx", "--levels", "1", *quick),
         ],
         "run": [
             document(command, "run", "planned.onnx", *at),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from onnx_symmem.report.results import Optimization, PeakFigures
+from onnx_symmem.report.results import LevelsFigures, Optimization, PeakFigures
 from onnx_symmem.report.text.findings import at_text, data_note, show_findings, symbols_text
 from onnx_symmem.report.text.layout import (
     GOOD,
@@ -21,6 +21,7 @@ from onnx_symmem.report.text.layout import (
     shape_text,
     sized_table,
 )
+from onnx_symmem.report.text.order import show_explanation
 
 __all__ = ["show_optimization"]
 
@@ -49,6 +50,8 @@ def show_optimization(console: Console, figures: Optimization, verbose: bool = F
         _versions(console, figures)
     elif figures.after.formula != figures.before.formula:
         _formula(console, "Peak after", figures.after)
+    if figures.levels is not None:
+        _levels(console, figures, figures.levels)
     heading(console, "Plan")
     moved = f"{figures.moved_nodes} of {figures.nodes_planned} nodes moved"
     order = f"{figures.order_before} -> {figures.order_after} ({moved})"
@@ -66,6 +69,8 @@ def show_optimization(console: Console, figures: Optimization, verbose: bool = F
     ]
     rows += [("written", file) for file in figures.files]
     facts(console, rows)
+    if figures.explanation is not None:
+        show_explanation(console, figures.explanation)
     if verbose:
         _candidates(console, figures)
     show_findings(console, figures.findings)
@@ -90,6 +95,30 @@ def _peaks(console: Console, figures: Optimization) -> None:
     indented(console, table)
     data_note(console, figures.findings, [shape for shape, size in figures.after.at if size is not None])
     list_lines(console, "Not counted", [(reason, "") for reason in figures.after.reasons])
+
+
+def _levels(console: Console, figures: Optimization, found: LevelsFigures) -> None:
+    """What each level needs at the samples, with a mark where it is the one that runs, and what it adds."""
+    limit = "given at run time" if found.limit is None else f"{found.limit:,} bytes"
+    covers = ", ".join(found.counts) + (f" and {found.reserve:,} bytes in reserve" if found.reserve else "")
+    heading(console, f"Levels: {len(found.levels)}", f"limit {limit}: {covers}, outputs included")
+    unit = Unit.of(size for level in found.levels for size in level.needed)
+    titles = [(f"{k} {unit.name}" if not k else str(k), "number") for k in range(len(found.levels))]
+    table = sized_table(("at", "name"), *titles)
+    for row, shape in enumerate(figures.samples):
+        cells = [
+            Text(unit.show(level.needed[row]), style=GOOD if row in level.runs_at else "")
+            for level in found.levels
+        ]
+        table.add_row(at_text(figures.findings, shape), *cells)
+    indented(console, table)
+    for number, level in enumerate(found.levels[1:], start=1):
+        what = f"{len(level.recomputed)} recomputed"
+        if level.offloaded:
+            what += f", {len(level.offloaded)} offloaded"
+        proved = "" if level.never_above else "; not proved to be below the level before at every shape"
+        heading(console, f"Level {number}: {what}", f"added operations, bytes moved{proved}")
+        formulas(console, [(level.operations, ""), (level.moved, "")])
 
 
 def _versions(console: Console, figures: Optimization) -> None:
@@ -130,7 +159,16 @@ def _optimality(figures: Optimization) -> str:
     ]
     if not ratios:
         return "not known at any of the shapes above"
-    return f"within {(max(ratios) - 1) * 100:.1f} % of the lower bound at the shapes above"
+    text = f"within {(max(ratios) - 1) * 100:.1f} % of the lower bound at the shapes above"
+    known = [
+        after / least
+        for (_, after), least in zip(figures.after.at, figures.floor, strict=False)
+        if least and after is not None
+    ]
+    if known and max(known) < max(ratios):
+        met = sum(ratio <= 1 for ratio in known)
+        text += f"; searched at these shapes: within {(max(known) - 1) * 100:.1f} %, optimal at {met}"
+    return text
 
 
 def _verified(figures: Optimization) -> str:
