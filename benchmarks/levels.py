@@ -4,7 +4,9 @@
 
 MODEL is the name of a corpus model or a file; by default the training graphs. Peaks are exact, of outputs and
 activations, at the shape named in the table, which also steers the search; level 0 is the order that
-`optimize` would choose. A graph is planned as ONNX Runtime's optimiser leaves it, or `--as-it-is`.
+`optimize` would choose. A second table says what run-time policies would have paid under the same limits, in
+simulation: each follows the order of the level and evicts when memory is short. A graph is planned as ONNX
+Runtime's optimiser leaves it, or `--as-it-is`.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ from onnx_symmem.order.planner import plan_order
 from onnx_symmem.remat.cost import node_costs
 from onnx_symmem.remat.floor import any_floor
 from onnx_symmem.remat.levels import Level, LevelOptions, plan_levels
+from onnx_symmem.remat.policy import POLICIES, simulate, static_peak
+from onnx_symmem.remat.tables import Tables, tables_of
+from onnx_symmem.remat.timeline import codes_of
 from onnx_symmem.shapes.engine import infer_shapes
 
 __all__ = ["TRAINING", "LevelTable", "level_table", "main", "run"]
@@ -44,6 +49,7 @@ TRAINING: Mapping[str, Shape] = {
 """Training graphs, and shapes at which they are looked at."""
 
 OPERATIONS = 0.2  # added at most, for the figure of merit
+_LEVELS, _SLOWDOWN = 6, 1.3
 TARGET = 0.5
 _MIB = 1 << 20
 _COLUMNS = (
@@ -52,14 +58,21 @@ _COLUMNS = (
 )  # fmt: skip
 
 
+_POLICY_COLUMNS = ("model", "level", "limit of level 0", "time added by the level", *POLICIES)
+
+
 @dataclass(frozen=True)
 class LevelTable:
-    """Levels of one model at one shape: rows under `_COLUMNS`, ratios (peak, operations, bytes) per level."""
+    """Levels of one model at one shape: rows under `_COLUMNS`, ratios (peak, operations, bytes) per level.
+
+    `policies` are rows under `_POLICY_COLUMNS`: time added, None where a policy cannot keep the limit.
+    """
 
     name: str
     rows: tuple[tuple[Cell, ...], ...]
     ratios: tuple[tuple[float, float, float], ...]
     floor: float
+    policies: tuple[tuple[Cell, ...], ...]
 
     def least(self, operations: float) -> float:
         """The least peak, as a part of level 0's, of a level that adds at most so many operations."""
@@ -101,7 +114,26 @@ def level_table(
              "yes" if found.never_above else "not proved", least / _MIB, what,
              ", ".join(view.values[p.value].name for p in pins[:3]), _runs(found), seconds)
         )  # fmt: skip
-    return LevelTable(name, tuple(rows), tuple(ratios), least / max(levels[0].peak.at(shape), 1))
+    prepared = case.prepared["priority"]
+    numbers = tables_of(prepared, case.sizes, costs, [shape], case.file, options.machine)
+    return LevelTable(
+        name, tuple(rows), tuple(ratios), least / max(levels[0].peak.at(shape), 1),
+        tuple(_policies(name, numbers, levels)),
+    )  # fmt: skip
+
+
+def _policies(name: str, numbers: Tables, levels: Sequence[Level]) -> Iterator[tuple[Cell, ...]]:
+    """What policies add under the limits of the levels, without in-place results on both sides."""
+    whole = numbers.seconds.sum()
+    first = static_peak(numbers, codes_of(numbers, levels[0].schedule), 0)
+    for number, level in enumerate(levels[1:], start=1):
+        codes = codes_of(numbers, level.schedule)
+        limit = static_peak(numbers, codes, 0)
+        added = numbers.seconds[codes].sum() / whole - 1
+        once = tuple(dict.fromkeys(codes))
+        runs = [simulate(numbers, once, 0, limit, policy) for policy in POLICIES]
+        found = [run.added if run.fits else None for run in runs]
+        yield (name, number, limit / first, float(added), *found)
 
 
 def _runs(level: Level) -> int:
@@ -131,9 +163,10 @@ def tables(
     names: Sequence[str], options: LevelOptions | None = None, as_it_is: bool = False
 ) -> Iterator[LevelTable]:
     """One table per model, as they are done."""
+    options = options or LevelOptions(_LEVELS, _SLOWDOWN)
     for name, load in Progress("levels").each(_models(names, as_it_is)):
         model, level = load()
-        yield level_table(name, model, level, TRAINING.get(name), options or LevelOptions())
+        yield level_table(name, model, level, TRAINING.get(name), options)
 
 
 def run(only: Sequence[str] = ()) -> Page:
@@ -144,7 +177,16 @@ def run(only: Sequence[str] = ()) -> Page:
         "Levels of recomputation",
         (__doc__ or "").rpartition("\n\n")[2],
         _findings(found),
-        (Table("levels", "Peak against added work", _COLUMNS, tuple(r for t in found for r in t.rows)),),
+        (
+            Table("levels", "Peak against added work", _COLUMNS, tuple(r for t in found for r in t.rows)),
+            Table(
+                "policies",
+                "Time added at equal limits, as a part of one run",
+                _POLICY_COLUMNS,
+                tuple(r for t in found for r in t.policies),
+                "A dash: the limit was not kept.",
+            ),
+        ),
     )
 
 
@@ -165,15 +207,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.levels", description=__doc__.split("\n")[0])
     parser.add_argument("models", nargs="*", metavar="MODEL")
     parser.add_argument("--as-it-is", action="store_true", help="without ONNX Runtime's optimiser")
-    parser.add_argument("--levels", type=int, default=4, metavar="N")
-    parser.add_argument("--max-slowdown", type=float, default=1.3, metavar="X")
+    parser.add_argument("--levels", type=int, default=_LEVELS, metavar="N")
+    parser.add_argument("--max-slowdown", type=float, default=_SLOWDOWN, metavar="X")
     parser.add_argument("--csv", type=Path, default=Path("build", "bench", "levels.csv"), metavar="FILE")
     given = parser.parse_args(arguments)
     options = LevelOptions(given.levels, given.max_slowdown)
     found: list[LevelTable] = []
     for table in tables(given.models, options, given.as_it_is):
         found.append(table)
-        print("\n".join(Table("", table.name, _COLUMNS, table.rows).markdown()), flush=True)
+        print("\n".join(Table("", table.name, _COLUMNS, table.rows).markdown()))
+        policies = Table("", "Time added at equal limits", _POLICY_COLUMNS, table.policies)
+        print("\n".join(["", *policies.markdown()]), flush=True)
         given.csv.parent.mkdir(parents=True, exist_ok=True)
         rows = tuple(r for t in found for r in t.rows)
         Table("levels", "", _COLUMNS, rows).write_csv(given.csv)

@@ -134,11 +134,12 @@ class _Descent:
 
     def towards(self, target: np.ndarray, most: float) -> State | None:
         """A state that meets a target, None where none was found; goes on where the trail is above it."""
-        above = [s for s in self.trail if not _meets(s.peaks, target)]
         met = [s for s in self.trail if _meets(s.peaks, target)]
+        above = [s for s in self.trail if not _meets(s.peaks, target)]
         if above:
-            start = min(above, key=lambda s: (_ratio(s.peaks, target), s.cost))
-            met.append(self.search.descend(start, target, most)[0])
+            near = min(above, key=lambda s: (_ratio(s.peaks, target), s.cost))
+            starts = (near,) if near is self.trail[0] else (near, self.trail[0])
+            met += [self.search.descend(start, target, most)[0] for start in starts]
         met = [s for s in met if _meets(s.peaks, target)]
         if not met:
             return None

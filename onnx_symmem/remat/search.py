@@ -30,6 +30,7 @@ _EQUAL = 1e-12
 _PRICES = (0.0, 20.0, 1e12)  # times the seconds of one byte moved: at which leaves are dropped in their turn
 _TORN = (0.05, 0.15, 0.4)
 _WINDOWS = (20, 60, 200)
+_PARTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,20 +164,30 @@ class Search:
     # ------------------------------------------------------------------------------------------- take back
 
     def pruned(self, state: State, target: np.ndarray) -> State:
-        """The state without absences that cost time and are not needed, dearest first."""
+        """The state without absences that cost time and are not needed: by parts, the dearest first."""
         saved: list[tuple[float, Mark]] = []
         for mark in sorted(state.marks):
             gain = state.cost - self._cost(self._derived(state.marks - {mark}))
             if gain > 1e-7:
                 saved.append((-gain, mark))
-        for _, mark in sorted(saved)[: self.limits.pruned]:
-            marks = state.marks - {mark}
+        doubtful = [mark for _, mark in sorted(saved)]
+        width = max(1, len(doubtful) // _PARTS)
+        parts = [doubtful[k : k + width] for k in range(0, len(doubtful), width)]
+        for _ in range(self.limits.pruned):
+            if not parts:
+                break
+            part = parts.pop(0)
+            marks = state.marks.difference(part)
             derived = self._derived(marks)
             cost = self._cost(derived)
             if cost < state.cost:
                 new = self._followed(marks, derived, cost)
                 if (new.peaks <= target * (1 + _EQUAL)).all():
                     state = new
+                    continue
+            if len(part) > 1:
+                half = len(part) // 2
+                parts += [part[:half], part[half:]]
         return state
 
     def repaired(self, state: State, target: np.ndarray) -> State:
