@@ -162,7 +162,8 @@ class _Emission:
         """The model with the one version that can be chosen before the run."""
         chosen = 0
         if len(self.versions) > 1:
-            peaks = [max(e.evaluate({}) for e in v.peaks) for v in self.versions]
+            # What only data decides is not known before the run either.
+            peaks = [max(NO_LIMIT if e.symbols() else e.evaluate({}) for e in v.peaks) for v in self.versions]
             chosen = peaks.index(min(peaks))
             if self.policy == FITS:
                 fitting = (k for k, peak in enumerate(peaks) if peak <= self.limit)

@@ -68,6 +68,7 @@ class LevelPlan:
     """Levels of one model; `counted` is what the limit covers besides outputs and activations.
 
     `overhead` bytes are what the guard leaves in memory, `floor` bounds any schedule, whatever it repeats.
+    `only` is the one level that was written where no shape is symbolic, or there is only one.
     """
 
     wish: LevelWish
@@ -76,6 +77,7 @@ class LevelPlan:
     domain: Domain
     floor: AnyFloor
     overhead: int = 0
+    only: int | None = None
 
     def needed(self, level: int, shape: Mapping[str, int]) -> int:
         """All that the limit covers, in bytes, where a level runs."""
@@ -84,8 +86,8 @@ class LevelPlan:
     def level_at(self, shape: Mapping[str, int], limit: int | None = None) -> int:
         """The level that runs at a shape of the domain under a limit (None: the wished one, if any)."""
         limit = self.wish.limit if limit is None else limit
-        if limit is None:
-            return 0
+        if self.only is not None or limit is None:
+            return self.only or 0
         fitting = (k for k in range(len(self.levels)) if self.needed(k, shape) <= limit)
         return next(fitting, len(self.levels) - 1)
 
@@ -153,7 +155,7 @@ def levelled_model(
         about = {"level": number, "operations": str(level.operations), "moved": str(level.moved)}
         versions.append(Version(expansion, tuple(m + plan.counted for m in level.peak.members), about))
     proto = emit_versions(base.proto, shapes, versions, FITS, limit=plan.wish.limit)
-    plan = replace(plan, overhead=_overhead(proto))
+    plan = replace(plan, overhead=_overhead(proto), only=(versions_of(proto) or {}).get("only"))
     _check_limit(plan, shapes, samples, label)
     return proto, plan
 
@@ -246,7 +248,7 @@ def trials_of(
         trials = [Trial(shape, several.version_at(known)) for shape, known in zip(at, full, strict=True)]
     else:
         count = len(several.levels)
-        if count == 1:
+        if several.only is not None:
             return [Trial(shape, 0) for shape in at]
         pairs = zip(at, full, strict=True)
         trials = [

@@ -1,0 +1,139 @@
+"""Levels for a memory limit, from `optimize` to the run: what is needed, what runs, and when nothing fits."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from models.build import build
+from onnx_symmem.errors import LimitNotMet, UsageError
+from onnx_symmem.order.limits import SearchLimits, within_budget
+from onnx_symmem.remat.levels import LevelOptions
+from onnx_symmem.rewrite.guards import LIMIT
+from onnx_symmem.rewrite.versions import versions_of
+from onnx_symmem.run.measure import measure
+from onnx_symmem.run.pipeline import OptimizedModel, OptimizeOptions, optimize_model
+from onnx_symmem.run.several import LevelWish
+from tests.memory.runtime import info, model, number
+
+DOMAIN = {"batch": (1, 8), "seq": (1, 128)}
+LARGE = {"batch": 8, "seq": 128}
+QUICK = within_budget(0, SearchLimits())
+
+
+def _optimized(limit=None, verify=False, levels=2, **wish) -> OptimizedModel:
+    proto = build("transformer_train", layers=1, width=64)
+    wanted = LevelWish(limit, options=LevelOptions(levels=levels), **wish)
+    options = OptimizeOptions(levels=wanted, verify=verify, search=QUICK)
+    return optimize_model(proto, None, DOMAIN, options)
+
+
+@pytest.fixture(scope="module")
+def free() -> OptimizedModel:
+    return _optimized(verify=True)
+
+
+def test_every_level_runs_under_the_limit_that_it_needs(free):
+    plan = free.levels
+    assert len(plan.levels) == 3
+    needed = [plan.needed(k, LARGE) for k in range(3)]
+    assert needed == sorted(needed, reverse=True)
+    for level, limit in enumerate(needed):
+        assert plan.level_at(LARGE, limit) == level
+        fed = {LIMIT: np.array(limit, np.int64)}
+        found = measure(free.proto, LARGE, overrides=fed, latency_runs=0)
+        assert found.version == level
+        assert found.nodes_equal == 1
+        # All that the limit covers: the run, inputs and weights; never above what was said.
+        took = found.runs[0].requested_peak + plan.counted.evaluate(LARGE)
+        assert limit - plan.overhead <= took <= limit
+    one_less = {LIMIT: np.array(needed[0] - 1, np.int64)}
+    assert measure(free.proto, LARGE, overrides=one_less, latency_runs=0).version == 1
+
+
+def test_every_level_is_verified(free):
+    assert all(v.equal for v in free.verified)
+    assert len(free.verified) >= 3
+
+
+def test_without_a_limit_the_first_level_runs(free):
+    assert measure(free.proto, LARGE, latency_runs=0).version == 0
+    assert free.never_worse == "proved"
+    assert free.after.at(LARGE) == free.levels.levels[0].peak.at(LARGE) + free.levels.overhead
+
+
+def test_the_limit_of_the_file_decides(free):
+    middle = free.levels.needed(1, LARGE)
+    found = _optimized(middle)
+    assert versions_of(found.proto)["limit"]["default"] == middle
+    for at in (LARGE, {"batch": 8, "seq": 64}, {"batch": 1, "seq": 1}):
+        level = found.levels.level_at(at)
+        assert measure(found.proto, at, latency_runs=0).version == level
+        assert found.levels.needed(level, at) <= middle
+    assert found.levels.level_at(LARGE) == 1
+
+
+def test_what_the_limit_covers_is_counted_as_asked(free):
+    plan = _optimized(counts=("activations",), reserve=1000).levels
+    assert plan.counted == 1000
+    both = free.levels.counted.evaluate(LARGE)
+    assert both == 4 * 64 * 8 * 128 + 8 * 8 * 128 + free.choice.chosen.profile.weights.evaluate({})
+    with pytest.raises(UsageError, match="has to count activations"):
+        _optimized(counts=("weights",))
+
+
+def test_a_limit_that_cannot_be_met_says_what_stands_in_the_way(free):
+    least = free.levels.needed(2, LARGE)
+    with pytest.raises(LimitNotMet) as caught:
+        _optimized(least - 1)
+    text = str(caught.value)
+    assert f"at batch=8,seq=128 every level needs {least:,} bytes or more" in text
+    assert "whatever is repeated" in text
+    assert "it fits up to batch=8, seq=128" in text
+    assert "\n" not in text
+    assert caught.value.exit_code == 1
+    assert _optimized(least).levels.level_at(LARGE) == 2
+
+
+def test_an_open_domain_is_judged_at_its_least_shape():
+    proto = build("mlp_train")
+    wish = LevelWish(10 << 20, options=LevelOptions(levels=1))
+    options = OptimizeOptions(levels=wish, verify=False, search=QUICK)
+    assert optimize_model(proto, None, None, options).levels is not None
+    options = OptimizeOptions(levels=LevelWish(1 << 20), verify=False, search=QUICK)
+    with pytest.raises(LimitNotMet, match="at batch=1 every level needs"):
+        optimize_model(proto, None, None, options)
+
+
+def test_a_static_model_gets_its_level_without_if():
+    nodes = [
+        helper.make_node("Concat", ["x"] * 8, ["big"], name="big", axis=0),
+        helper.make_node("ReduceSum", ["big", "all"], ["s"], name="s", keepdims=0),
+        helper.make_node("Concat", ["x"] * 6, ["other"], name="other", axis=0),
+        helper.make_node("Mul", ["other", "s"], ["scaled"], name="scaled"),
+        helper.make_node("ReduceSum", ["scaled", "all"], ["o"], name="o", keepdims=0),
+        helper.make_node("Mul", ["big", "o"], ["m"], name="m"),
+        helper.make_node("ReduceSum", ["m", "all"], ["y"], name="y", keepdims=0),
+    ]
+    proto = model(nodes, [info("x", [1000])], [info("y", [])], [number("all", [0])])
+    for limit, repeats in ((1 << 30, 0), (4 * 1000 * 19, 1)):
+        wish = LevelWish(limit, ("activations",), options=LevelOptions(levels=1, max_slowdown=2.0))
+        options = OptimizeOptions(levels=wish, ort_level="none", search=QUICK)
+        found = optimize_model(proto, None, None, options)
+        ops = [n.op_type for n in found.proto.graph.node]
+        assert "If" not in ops
+        assert ops.count("Concat") == 2 + repeats
+        peak = measure(found.proto, {}, latency_runs=0)
+        assert peak.nodes_equal == 1
+        assert peak.runs[0].requested_peak <= limit
+
+
+def test_no_repeat_helps_where_nothing_can_be_repeated():
+    nodes = [helper.make_node("Relu", ["x"], ["y"], name="y")]
+    proto = model(nodes, [info("x", ["n"])], [info("y", ["n"])])
+    options = OptimizeOptions(levels=LevelWish(), verify=True, search=QUICK)
+    found = optimize_model(proto, None, None, options)
+    assert len(found.levels.levels) == 1
+    assert any("no repeat lowers the peak" in n for n in found.notices)
+    assert [n.op_type for n in found.proto.graph.node] == ["Relu"]
+    onnx.checker.check_model(found.proto)
