@@ -1,0 +1,77 @@
+"""Results that nobody reads -> a dangling `Size` each, so that ONNX Runtime frees them at once.
+
+ONNX Runtime keeps a value without readers until the run ends (facts/ONNXRUNTIME, 2.2b). A reader whose own
+result nobody reads costs eight bytes for the rest of the run instead. It is added only where the value takes
+more than that at every legal shape. Under PRIORITY_BASED it runs right after its producer, whatever its place
+in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx
+from onnx import helper
+
+from onnx_symmem.expr.decide import Kind, compare
+from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.expression import Expr
+from onnx_symmem.graph.view import NODE, GraphView
+from onnx_symmem.memory.plan import PlanInput
+from onnx_symmem.memory.sizes import ValueSizes
+
+__all__ = ["Anchor", "add_anchors", "unread_results", "with_anchors"]
+
+_OWN = 256  # bytes of the result of Size, as the arena rounds it, beside which a value has to be worth while
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A value that nobody reads: its index, its producer's, and its name."""
+
+    value: int
+    producer: int
+    name: str
+
+
+def unread_results(prepared: PlanInput, sizes: ValueSizes, domain: Domain) -> tuple[Anchor, ...]:
+    """Values of the main graph that own a buffer nobody reads, and that are worth an anchor at all shapes."""
+    view: GraphView = prepared.view
+    read = {base for reads in prepared.reads for base in reads}
+    found = []
+    for value in view.values:
+        v = value.index
+        if prepared.kinds[v] != NODE or v in prepared.outputs or prepared.base[v] != v or v in read:
+            continue
+        if view.nodes[value.producer].op in ("Shape", "Size") or not value.name:
+            continue
+        size = sizes.bytes[v]
+        if size is not None and compare(Expr.const(_OWN), size, domain).kind in (Kind.LE, Kind.EQ):
+            found.append(Anchor(v, value.producer, value.name))
+    return tuple(found)
+
+
+def add_anchors(model: onnx.ModelProto, anchors: Sequence[Anchor]) -> onnx.ModelProto:
+    """A copy of `model` with a dangling `Size` per anchor, behind all its nodes."""
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    graph = result.graph
+    taken = {name for node in graph.node for name in (node.name, *node.output)}
+    taken |= {i.name for i in graph.input} | {t.name for t in graph.initializer}
+    for anchor in anchors:
+        name = f"{anchor.name}/freed"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        graph.node.append(helper.make_node("Size", [anchor.name], [name], name))
+    return result
+
+
+def with_anchors(order: Sequence[int], anchors: Sequence[Anchor]) -> tuple[int, ...]:
+    """An order of the nodes that were there before, each anchor right after its producer."""
+    count = len(order)
+    behind: dict[int, list[int]] = {}
+    for k, anchor in enumerate(anchors):
+        behind.setdefault(anchor.producer, []).append(count + k)
+    return tuple(n for node in order for n in (node, *behind.get(node, ())))
