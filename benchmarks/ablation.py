@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.case import Case, Planned, ratios
-from benchmarks.document import Finding, Page, Table, geometric_mean
+from benchmarks.document import Cell, Finding, Page, Table, geometric_mean
 from benchmarks.environment import Progress
 from benchmarks.families import graph_sources
 from benchmarks.orders import NO_SEARCH
@@ -62,7 +62,7 @@ def run(only: Sequence[str] = ()) -> Page:
     wanted = only or GRAPHS
     sources = {n: s for n, s in graph_sources().items() if n in wanted}
     tasks = {f"{n} {width}": (n, s, width) for n, s in sources.items() for width in WIDTHS}
-    rows: list[tuple[str | int | float, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     found: dict[str, list[dict[str, float]]] = {}
     for _, (name, source, width) in Progress("ablation").each(tasks):
         by_step = ablated(source.case(WIDTHS[width]))

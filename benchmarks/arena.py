@@ -15,7 +15,7 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from benchmarks.document import Finding, Page, Table, geometric_mean
+from benchmarks.document import Cell, Finding, Page, Table, geometric_mean
 from benchmarks.environment import Progress
 from benchmarks.trials import larger_shapes
 from benchmarks.weights import CORPUS, FILLED, is_complete, prepare, read_cases
@@ -81,7 +81,7 @@ SETTINGS: Mapping[str, Variant] = {
 
 def run(only: Sequence[str] = ()) -> Page:
     """The tables over the corpus."""
-    rows: list[tuple[str | int | float, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     ratios: dict[tuple[str, str], list[tuple[float, float]]] = {}
     notes: list[str] = []
     cases = {}
@@ -101,8 +101,8 @@ def run(only: Sequence[str] = ()) -> Page:
                 rows.append((name, words, setting, *(part / _MIB for part in parts), *ratio))
         except SymmemError as error:
             notes.append(f"{name}: {error}")
-    means = tuple(
-        (size, setting, len(found), *(geometric_mean(r[k] for r in found) for k in (0, 1)))
+    means: tuple[tuple[Cell, ...], ...] = tuple(
+        (size, setting, len(found), geometric_mean(r[0] for r in found), geometric_mean(r[1] for r in found))
         for (size, setting), found in ratios.items()
     )
     return Page(

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.case import Shape
-from benchmarks.document import Finding, Page, Table, geometric_mean
+from benchmarks.document import Cell, Finding, Page, Table, geometric_mean
 from benchmarks.environment import Progress
 from benchmarks.families import GraphSource, graph_sources
 from onnx_symmem.expr.domain import Domain, SymbolRange
@@ -51,7 +51,7 @@ def random_shapes(
 
 def run(only: Sequence[str] = (), count: int = SHAPES) -> Page:
     """The table over the corpus."""
-    rows: list[tuple[str | int | float, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     every: list[float] = []
     sources = {n: s for n, s in graph_sources(("corpus",)).items() if not only or n in only}
     progress = Progress("exact")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.document import Finding, Page, Table
+from benchmarks.document import Cell, Finding, Page, Table
 from benchmarks.environment import Progress
 from benchmarks.weights import CORPUS, FILLED, is_complete, prepare, read_cases
 from models.random_graph import build_random_graph
@@ -75,7 +75,7 @@ def check(
 def run(only: Sequence[str] = (), graphs: int = GRAPHS) -> Page:
     """Random graphs by seed, then the corpus; `only` picks models of the corpus, or `random`."""
     wrong: list[str] = []
-    rows: list[tuple[str | int, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     if not only or "random" in only:
         seeds = {f"random graph {seed}": seed for seed in range(graphs)}
         found: list[Check] = []
@@ -89,7 +89,7 @@ def run(only: Sequence[str] = (), graphs: int = GRAPHS) -> Page:
             path = FILLED / f"{name}.onnx"
             if is_complete(path):
                 rows.append(_row(name, _checked(name, path, entry["cases"][:_CASES], wrong)))
-    total = {k: sum(int(row[k]) for row in rows) for k in range(1, 5)}
+    total = {k: sum(int(row[k] or 0) for row in rows) for k in range(1, 5)}
     return Page(
         "measured",
         "Predicted and measured bytes",
@@ -129,7 +129,7 @@ def _checked(name: str, model: Any, shapes: Sequence[Mapping[str, int]], wrong: 
     return list(found)
 
 
-def _row(name: str, found: Sequence[Check]) -> tuple[str | int, ...]:
+def _row(name: str, found: Sequence[Check]) -> tuple[Cell, ...]:
     return (
         name, len(found), sum(c.holds for c in found), sum(c.nodes for c in found),
         sum(c.equal for c in found),

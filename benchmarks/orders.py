@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.case import Case, Planned, Shape, ratios
-from benchmarks.document import Finding, Page, Table, geometric_mean
+from benchmarks.document import Cell, Finding, Page, Table, geometric_mean
 from benchmarks.environment import Progress
 from benchmarks.families import FAMILIES, graph_sources
 from onnx_symmem.order.baselines import inductor, reverse_list, symbolic_greedy, xla
@@ -58,8 +58,8 @@ def peaks_by_method(case: Case) -> tuple[dict[str, tuple[int, ...]], Planned]:
 def run(only: Sequence[str] = ()) -> Page:
     """The table of all families, or of some graphs by name."""
     sources = {name: s for name, s in graph_sources().items() if not only or name in only}
-    rows: list[tuple[str | int | float, ...]] = []
-    gaps: list[tuple[str | int | float, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
+    gaps: list[tuple[Cell, ...]] = []
     wrong: list[str] = []
     found: dict[str, dict[str, float]] = {}
     for name, source in Progress("orders").each(sources):
@@ -124,10 +124,8 @@ def _finding(what: str, ratio: float, target: float) -> Finding:
     return Finding(what, f"{ratio:.3f}", f"<= {target}", ratio <= target)
 
 
-def _means(
-    found: dict[str, dict[str, float]], families: dict[str, str]
-) -> list[tuple[str | int | float | None, ...]]:
-    rows: list[tuple[str | int | float | None, ...]] = []
+def _means(found: dict[str, dict[str, float]], families: dict[str, str]) -> list[tuple[Cell, ...]]:
+    rows: list[tuple[Cell, ...]] = []
     for family in (*FAMILIES, ""):
         part = [by for name, by in found.items() if family in ("", families[name])]
         if part:
@@ -148,7 +146,7 @@ def _below(name: str, peaks: dict[str, tuple[int, ...]], bound: np.ndarray) -> l
 
 def _gap(
     name: str, case: Case, peaks: dict[str, tuple[int, ...]], bound: np.ndarray, ours: Planned
-) -> list[tuple[str | int | float, ...]]:
+) -> list[tuple[Cell, ...]]:
     by_shape = ratios(peaks["ours"], bound)
     if not by_shape or max(by_shape) <= 1 + 1e-9:
         return []

@@ -10,13 +10,13 @@ import heapq
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
 
 from benchmarks.case import case_of, ratios
-from benchmarks.document import Finding, Page, Table
+from benchmarks.document import Cell, Finding, Page, Table
 from benchmarks.environment import Progress
 from benchmarks.families import graph_sources
 from onnx_symmem.graph.load import load_model
@@ -30,6 +30,16 @@ GRAPHS = (
     "transformer_train", "series_parallel_0", "series_parallel_2",
 )  # fmt: skip
 SEEDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One seed: peaks at the steering shapes, worst peak / bound before and after, seconds of planning."""
+
+    peaks: tuple[int, ...]
+    before: float
+    after: float
+    seconds: float
 
 
 def shuffled(model: onnx.ModelProto, view: GraphView, seed: int) -> onnx.ModelProto:
@@ -63,8 +73,8 @@ def run(only: Sequence[str] = (), seeds: int = SEEDS) -> Page:
     wanted = only or GRAPHS
     sources = {n: s for n, s in graph_sources().items() if n in wanted and s.family != "corpus"}
     tasks = {f"{n} seed {seed}": (n, s, seed) for n, s in sources.items() for seed in range(seeds)}
-    found: dict[str, list[tuple[tuple[int, ...], float, float, float]]] = {}
-    single: list[tuple[str | int | float, ...]] = []
+    found: dict[str, list[_Run]] = {}
+    single: list[tuple[Cell, ...]] = []
     for _, (name, source, seed) in Progress("seeds").each(tasks):
         model, level = source.load()
         proto = shuffled(model.proto, model.view().graph, seed)
@@ -76,18 +86,20 @@ def run(only: Sequence[str] = (), seeds: int = SEEDS) -> Page:
         bound = case.bound(ours)
         before = max(ratios([ours.found.choice.before.at(s) for s in case.shapes], bound))
         after = max(ratios(peaks, bound))
-        found.setdefault(name, []).append((peaks, before, after, seconds))
+        found.setdefault(name, []).append(_Run(peaks, before, after, seconds))
         single.append((name, seed, before, after, seconds))
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
+    widest = 0.0
     for name, runs in found.items():
-        columns = zip(*(peaks for peaks, *_ in runs), strict=True)
-        spread = max((max(c) - min(c)) / max(min(c), 1) for c in columns)
-        before, after, took = ([r[k] for r in runs] for k in (1, 2, 3))
+        columns = zip(*(run.peaks for run in runs), strict=True)
+        spread = 100 * max((max(c) - min(c)) / max(min(c), 1) for c in columns)
+        widest = max(widest, spread)
+        theirs, ours_all = [run.before for run in runs], [run.after for run in runs]
+        took = [run.seconds for run in runs]
         rows.append(
-            (name, len(runs), min(before), max(before), min(after), statistics.median(after), max(after),
-             100 * spread, statistics.median(took), max(took))
+            (name, len(runs), min(theirs), max(theirs), min(ours_all), statistics.median(ours_all),
+             max(ours_all), spread, statistics.median(took), max(took))
         )  # fmt: skip
-    widest = max((float(row[7]) for row in rows), default=0.0)
     return Page(
         "seeds",
         f"Spread over {seeds} seeds",

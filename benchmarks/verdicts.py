@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks.case import Case
-from benchmarks.document import Finding, Page, Table
+from benchmarks.document import Cell, Finding, Page, Table
 from benchmarks.environment import Progress
 from benchmarks.families import graph_sources
 from onnx_symmem.expr.census import census
@@ -50,7 +50,7 @@ def spread(exprs: Sequence[Expr], count: int) -> list[Expr]:
 def run(only: Sequence[str] = ()) -> Page:
     """The tables over all families."""
     sources = {n: s for n, s in graph_sources().items() if not only or n in only}
-    rows: list[tuple[str | int | float, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     tiers: Counter[tuple[str, str, str, str]] = Counter()
     unknown: list[float] = []
     for name, source in Progress("verdicts").each(sources):

@@ -49,7 +49,8 @@ class _Grower:
         self.weights = 0
 
     def build(self, nodes: int) -> onnx.ModelProto:
-        b, shapes = self.b, {"x": ("n", "m", 8), "y": ("n", 1, 8), "z": ("m", 8)}
+        b = self.b
+        shapes: dict[str, tuple[Dim, ...]] = {"x": ("n", "m", 8), "y": ("n", 1, 8), "z": ("m", 8)}
         inputs = [_Tensor(b.input(name, dims), dims) for name, dims in shapes.items()]
         self.pool += inputs
         kinds: tuple[Callable[[_Tensor], None], ...] = (

@@ -44,7 +44,7 @@ class _Grower:
 
     def build(self) -> onnx.ModelProto:
         b = self.b
-        shapes = [("a", 1, 1, 8), (1, "b", 1, 8), (1, 1, "c", 8)]
+        shapes: list[tuple[int | str, ...]] = [("a", 1, 1, 8), (1, "b", 1, 8), (1, 1, "c", 8)]
         inputs = [b.input(symbol, shape) for symbol, shape in zip(_SYMBOLS, shapes, strict=True)]
         self.sizes = [b.dim(value, axis) for axis, value in enumerate(inputs)]
         starts = [_Tensor(value, frozenset({axis}), 8) for axis, value in enumerate(inputs)]
