@@ -131,6 +131,23 @@ def test_windows_of_a_padded_map_keep_their_factors() -> None:
     assert texts(infer(of, domain=domain), "y") == ["n*(h//7)*(w//7)", "49", "3"]
 
 
+def test_a_size_that_may_be_0_beside_one_that_may_be_0_is_open() -> None:
+    """With w = 0 the last target dim is 0, which copies h; the element count does not tell where n is 0."""
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Gather", "s zero", "n", axis=0),
+        node("Gather", "s one", "h", axis=0),
+        node("Gather", "s two", "w", axis=0),
+        node("Mul", "h w", "cells"),
+        node("Concat", "n cells", "target", axis=0),
+        node("Reshape", "x target", "y"),
+    ]
+    of = graph(nodes, [value("x", FLOAT, ["n", "h", "w"])], "y", zero=[0], one=[1], two=[2])
+    assert texts(assert_right(model(of), {"n": 2, "h": 3, "w": 4}), "y") == ["n", "h*w"]
+    domain = Domain({name: SymbolRange(0) for name in "nhw"})
+    assert_right(model(of), {"n": 2, "h": 3, "w": 4}, {"n": 0, "h": 5, "w": 0}, domain=domain)
+
+
 def test_where_there_may_be_no_elements_nothing_follows_from_their_number() -> None:
     """[h, c] -> [h, 2, c//2] needs an even c only where h is not 0; and dims of nothing have no bound."""
     nodes = [

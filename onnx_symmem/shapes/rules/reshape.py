@@ -27,13 +27,15 @@ def _reshape(ctx: NodeContext) -> None:
         result.append(_entry(ctx, dims, position, entry))
     missing = [k for k, dim in enumerate(result) if dim is None]
     known = [dim for dim in result if isinstance(dim, Expr)]
-    if len(missing) == 1 and dims is not None:
+    if len(missing) == 1 and dims is not None and _tells(ctx, target[missing[0]], known):
         result[missing[0]] = _quotient(ctx, dims, known)
     elif missing:
         # Without elements a target dim may be anything.
         whole = dims is not None and all(ctx.at_least(d, 1) for d in (*dims, *known))
         bound = product(dims) if dims is not None and whole else None
-        unknown = Unknown("several target dims are computed from data", bound)
+        several = "several target dims are computed from data"
+        reason = several if len(missing) > 1 or dims is None else "a target dim may be 0, as may others"
+        unknown = Unknown(reason, bound)
         result = [unknown if dim is None else dim for dim in result]
     final = [dim for dim in result if dim is not None]
     exact = tuple(dim for dim in final if isinstance(dim, Expr))
@@ -76,6 +78,11 @@ def _entry(ctx: NodeContext, dims: Dims | None, position: int, entry: Expr | Non
     if ctx.attr("allowzero", 0) or (copied is not None and copied.exact_quotient(entry) is not None):
         return entry
     return None
+
+
+def _tells(ctx: NodeContext, entry: Expr | None, known: list[Expr]) -> bool:
+    """Whether the element count tells the one remaining dim: -1 never stands beside a 0, a size may."""
+    return entry == -1 or all(ctx.at_least(dim, 1) for dim in known)
 
 
 def _quotient(ctx: NodeContext, dims: Dims, known: list[Expr]) -> Expr:
