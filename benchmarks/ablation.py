@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from benchmarks.case import Case, Planned, ratios
+from benchmarks.case import NO_BOUND, Case, Planned, ratios
 from benchmarks.document import Cell, Finding, Page, Table, geometric_mean
 from benchmarks.environment import Progress
 from benchmarks.families import graph_sources
@@ -20,7 +20,6 @@ from benchmarks.orders import NO_SEARCH
 from benchmarks.verdicts import WIDTHS
 from onnx_symmem.order.baselines import symbolic_greedy
 from onnx_symmem.order.candidates import peaks_at
-from onnx_symmem.order.limits import SearchLimits
 
 __all__ = ["GRAPHS", "STEPS", "ablated", "run"]
 
@@ -31,7 +30,7 @@ GRAPHS = (
     "whisper_decoder", "llama_4l_train",
 )  # fmt: skip
 STEPS = ("onnxruntime", "symbolic-greedy", "portfolio", "+ beam", "+ local search", "one order", "ours")
-_LOCAL = replace(SearchLimits(), improved=1, spliced=1, rounds=0)
+_LOCAL = replace(NO_BOUND, improved=1, spliced=1, rounds=0)
 _BEAM = replace(_LOCAL, window=replace(_LOCAL.window, work=0, splits=0))
 
 

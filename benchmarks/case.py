@@ -7,7 +7,7 @@ steering shapes: corners and the middle of its domain, 512 standing for no limit
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,9 +30,13 @@ from onnx_symmem.order.steering import steering_shapes
 from onnx_symmem.run.baseline import baseline_plan
 from onnx_symmem.shapes.engine import infer_shapes
 
-__all__ = ["Case", "Planned", "Shape", "case_of", "ratios"]
+__all__ = ["NO_BOUND", "Case", "Planned", "Shape", "case_of", "ratios"]
 
 Shape = Mapping[str, int]
+
+_USUAL = SearchLimits()
+NO_BOUND = replace(_USUAL, bound=replace(_USUAL.bound, work=0))
+"""The usual search without the bounds at single shapes, which take long and steer nothing."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.case import Shape
+from benchmarks.case import NO_BOUND, Shape
 from benchmarks.document import Cell, Finding, Page, Table, geometric_mean
 from benchmarks.environment import Progress
 from benchmarks.families import GraphSource, graph_sources
@@ -100,7 +100,7 @@ def _compared(
     name: str, source: GraphSource, count: int, progress: Progress
 ) -> Iterator[tuple[Shape, float]]:
     case = source.case()
-    dynamic = case.planned()
+    dynamic = case.planned(NO_BOUND)
     needed = {s for member in dynamic.one_order.members for s in member.symbols()}
     rng = np.random.default_rng(0)
     for number, shape in enumerate(random_shapes(case.domain, case.symbols, count, rng)):
@@ -109,6 +109,6 @@ def _compared(
         progress.tell(f"{name}, shape {number + 1} of {count}")
         peak = dynamic.at(case.domain.completed(shape))
         fixed = replace(source, ranges={n: SymbolRange(v, v) for n, v in shape.items()}).case()
-        alone = fixed.planned(dispatch=False)
+        alone = fixed.planned(NO_BOUND, dispatch=False)
         best = min(peak, alone.at(fixed.domain.completed(shape)))
         yield shape, peak / max(best, 1)

@@ -12,18 +12,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.case import Case, Planned, Shape, ratios
+from benchmarks.case import NO_BOUND, Case, Planned, Shape, ratios
 from benchmarks.document import Cell, Finding, Page, Table, geometric_mean
 from benchmarks.environment import Progress
 from benchmarks.families import FAMILIES, graph_sources
 from onnx_symmem.order.baselines import inductor, reverse_list, symbolic_greedy, xla
 from onnx_symmem.order.candidates import buffer_bytes, peaks_at
-from onnx_symmem.order.limits import SearchLimits
 
 __all__ = ["METHODS", "NO_SEARCH", "hint_shape", "peaks_by_method", "run"]
 
 MEAN, WORST = 1.02, 1.15
-NO_SEARCH = replace(SearchLimits(), improved=0, rounds=0)
+NO_SEARCH = replace(NO_BOUND, improved=0, rounds=0)
 METHODS = (
     "onnxruntime", "file", "symbolic-greedy", "reverse-list", "inductor", "xla", "portfolio",
     "one order", "ours",
