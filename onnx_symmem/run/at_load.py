@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import onnx
 import onnx.shape_inference
-from onnx import AttributeProto, NodeProto, TensorProto, helper
+from onnx import AttributeProto, NodeProto, TensorProto, TypeProto, helper
 
 from onnx_symmem.graph.load import LoadedModel, graphs_of
 from onnx_symmem.graph.view import view_model
@@ -59,15 +59,28 @@ def keys_at_load(model: LoadedModel, shapes: GraphShapes) -> DimKeys:
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         # A model the package cannot read: what is declared is left.
         return from_declared(model.view().graph)
-    for graph, other in zip(graphs_of(proto.graph), graphs_of(inferred.graph), strict=True):
+    pairs = zip(graphs_of(proto.graph), graphs_of(inferred.graph), strict=True)
+    for number, (graph, other) in enumerate(pairs):
         made = {name for node in graph.node for name in node.output} - {o.name for o in graph.output}
         del graph.value_info[:]
         graph.value_info.extend(info for info in other.value_info if info.name in made)
+        if number:
+            # An If asks whether the dims of its branches' outputs are numbers: inferred ones count.
+            for mine, inferred_output in zip(graph.output, other.output, strict=True):
+                _take_numbers(mine.type.tensor_type, inferred_output.type.tensor_type)
         for info in graph.value_info:
             for dim in info.type.tensor_type.shape.dim:
                 if dim.dim_param and dim.dim_param not in written:
                     dim.ClearField("dim_param")
     return from_declared(view_model(proto).graph)
+
+
+def _take_numbers(declared: TypeProto.Tensor, inferred: TypeProto.Tensor) -> None:
+    """Put the numbers that inference found where a declaration of as many dims has none."""
+    if len(declared.shape.dim) == len(inferred.shape.dim):
+        for mine, other in zip(declared.shape.dim, inferred.shape.dim, strict=True):
+            if other.HasField("dim_value") and not mine.HasField("dim_value"):
+                mine.dim_value = other.dim_value
 
 
 def _names(proto: onnx.ModelProto) -> frozenset[str]:

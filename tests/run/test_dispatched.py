@@ -14,6 +14,7 @@ from onnx_symmem.memory.execution_order import priority_order
 from onnx_symmem.memory.plan import prepare
 from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
+from onnx_symmem.order.limits import SearchLimits, within_budget
 from onnx_symmem.remat.expansion import expand
 from onnx_symmem.remat.schedule import Step, never_again, schedule_of
 from onnx_symmem.report.memory import memory_report
@@ -195,6 +196,17 @@ def test_levels_of_recomputes_are_chosen_by_the_limit():
     fed = measure(emitted.proto, at, overrides={LIMIT: np.array(0, np.int64)}, latency_runs=0)
     assert fed.version == 2
     assert fed.nodes_equal == 1
+
+
+def test_a_model_of_versions_can_be_optimised_again(three):
+    """Its outputs are no longer disguised, and so allocated early, which prediction knows."""
+    options = OptimizeOptions(search=within_budget(0, SearchLimits()))
+    again = optimize_model(three.proto, None, options=options)
+    for at in ({"n0": 50, "n1": 20, "n2": 10}, {"n0": 10, "n1": 20, "n2": 50}):
+        found = measure(again.proto, at, latency_runs=0)
+        assert found.nodes_equal == 1
+        assert found.predicted_peak == found.runs[0].requested_peak
+        assert found.version == three.dispatch.version_at(at)
 
 
 def test_deciding_costs_little(two):
