@@ -18,12 +18,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks.case import Shape, case_of
 from benchmarks.document import Cell, Finding, Page, Table, geometric_mean
 from benchmarks.environment import Progress
 from benchmarks.families import graph_sources
 from benchmarks.weights import CORPUS
-from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.domain import Domain, SymbolRange
+from onnx_symmem.expr.grid import evaluate
 from onnx_symmem.graph.load import LoadedModel, load_model
 from onnx_symmem.memory.execution_order import priority_order
 from onnx_symmem.memory.sizes import from_written
@@ -136,6 +139,50 @@ def _policies(name: str, numbers: Tables, levels: Sequence[Level]) -> Iterator[t
         yield (name, number, limit / first, float(added), *found)
 
 
+PAPER = "llama2_1b_paper_train"
+_PAPER_LIMIT = 40 << 30
+_PAPER_BATCHES = (14, 16, 18)
+_PAPER_SEQ = (100, 3000)
+_PAPER_COLUMNS = ("batch", "plan", "longest seq that fits", "lengths that fit", "of", "level: lengths")
+
+
+def paper_table(options: LevelOptions) -> Table:
+    """The paper's model under 40 GiB: which lengths run with which level, by batch."""
+    model = load_model(CORPUS / f"{PAPER}.onnx")
+    ranges = {"batch": SymbolRange(min(_PAPER_BATCHES), max(_PAPER_BATCHES)), "seq": SymbolRange(*_PAPER_SEQ)}
+    case = case_of(model, "none", ranges)
+    given = {"onnxruntime": case.before.plan.order, "file": case.file}
+    planned = plan_order(case.prepared, case.sizes, case.domain, case.shapes, case.before, given)
+    shapes = infer_shapes(model.view(), Domain(ranges))
+    view = case.prepared["priority"].view
+    order = priority_order(view, planned.choice.chosen.order)
+    levels = plan_levels(
+        shapes.graph, from_written(shapes.graph), shapes.domain, order, case.shapes, options,
+        opsets=model.view().opsets,
+    )  # fmt: skip
+    around = case.before.inputs + case.before.weights
+    rows: list[tuple[Cell, ...]] = []
+    for batch in _PAPER_BATCHES:
+        lengths = range(_PAPER_SEQ[0], _PAPER_SEQ[1] + 1)
+        at = [{"batch": batch, "seq": seq} for seq in lengths]
+        room = _PAPER_LIMIT - evaluate([around], at)[0]
+        would = [(evaluate(planned.choice.before.members, at).max(axis=0) <= room)]
+        ours = [(evaluate(level.peak.members, at).max(axis=0) <= room) for level in levels]
+        for name, fits in (("as it would have run", would), ("order", ours[:1]), ("levels", ours)):
+            first = np.argmax(np.array(fits), axis=0)
+            any_fits = np.any(np.array(fits), axis=0)
+            used = []
+            for level in range(len(fits)):
+                taken = np.flatnonzero(any_fits & (first == level)) + _PAPER_SEQ[0]
+                if len(taken):
+                    used.append(f"{level}: {taken.min()}..{taken.max()}")
+            longest = int(np.flatnonzero(any_fits).max()) + _PAPER_SEQ[0] if any_fits.any() else 0
+            rows.append((batch, name, longest, int(any_fits.sum()), len(lengths), ", ".join(used)))
+    text = """Weights, inputs, outputs and activations of the paper's model (fp32, no optimiser state) under
+    40 GiB, lengths 100 to 3000; at every length the first level that fits runs."""
+    return Table("paper_levels", "The paper's model under a limit", _PAPER_COLUMNS, tuple(rows), text)
+
+
 def _runs(level: Level) -> int:
     return sum(step.kind == "run" for step in level.schedule)
 
@@ -172,6 +219,7 @@ def tables(
 def run(only: Sequence[str] = ()) -> Page:
     """The page of the benchmark."""
     found = list(tables(only))
+    paper = (paper_table(LevelOptions(_LEVELS, _SLOWDOWN)),) if not only and _has_paper() else ()
     return Page(
         "levels",
         "Levels of recomputation",
@@ -186,8 +234,13 @@ def run(only: Sequence[str] = ()) -> Page:
                 tuple(r for t in found for r in t.policies),
                 "A dash: the limit was not kept.",
             ),
+            *paper,
         ),
     )
+
+
+def _has_paper() -> bool:
+    return (CORPUS / f"{PAPER}.onnx").is_file()
 
 
 def _findings(found: Sequence[LevelTable]) -> tuple[Finding, ...]:
@@ -206,12 +259,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print a table per model, and write all as CSV."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.levels", description=__doc__.split("\n")[0])
     parser.add_argument("models", nargs="*", metavar="MODEL")
+    parser.add_argument("--paper", action="store_true", help="the paper's model under 40 GiB, nothing else")
     parser.add_argument("--as-it-is", action="store_true", help="without ONNX Runtime's optimiser")
     parser.add_argument("--levels", type=int, default=_LEVELS, metavar="N")
     parser.add_argument("--max-slowdown", type=float, default=_SLOWDOWN, metavar="X")
     parser.add_argument("--csv", type=Path, default=Path("build", "bench", "levels.csv"), metavar="FILE")
     given = parser.parse_args(arguments)
     options = LevelOptions(given.levels, given.max_slowdown)
+    if given.paper:
+        print("\n".join(paper_table(options).markdown()))
+        return 0
     found: list[LevelTable] = []
     for table in tables(given.models, options, given.as_it_is):
         found.append(table)

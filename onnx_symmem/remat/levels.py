@@ -218,7 +218,12 @@ class _Ground:
             steps = [expansion.steps[k] for k in order]
             schedule = tuple(Step(s.kind, s.index) for s in steps if s.kind in (RUN, OFFLOAD, RELOAD))
             expansion = expand(view, schedule, self.opsets)
-        planned = prepare(expansion.view(), expansion.keys(self.keys), self.prepared.options)
+        options = self.prepared.options
+        if options.host_nodes:
+            base = options.host_nodes
+            host = frozenset(k for k, s in enumerate(expansion.steps) if s.kind == RUN and s.index in base)
+            options = replace(options, host_nodes=host)
+        planned = prepare(expansion.view(), expansion.keys(self.keys), options)
         found = profile(planned.plan(tuple(range(len(expansion.steps)))), expansion.sizes(self.sizes))
         top = peak(found, self.domain)
         again = [s.index for s in expansion.steps if s.kind == RUN and s.number]

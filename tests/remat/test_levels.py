@@ -116,3 +116,12 @@ def test_the_host_is_used_on_a_device_of_its_own_and_where_it_is_faster():
     assert not slow[-1].offloaded
     _, host = last("cpu", 1e13, offload=True, recompute=False)
     assert len(host) == 1
+
+
+def test_several_samples_are_lowered_together():
+    ground = Ground(build("transformer_train", layers=2))
+    samples = [{"batch": 16, "seq": 16}, {"batch": 2, "seq": 64}]
+    levels = _levels(ground, samples, max_slowdown=1.5, levels=2)
+    assert len(levels) == 3
+    for shape in samples:
+        assert levels[-1].peak.at(shape) <= 0.85 * levels[0].peak.at(shape)
