@@ -24,18 +24,16 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.interval import Intervals
 from onnx_symmem.expr.mapper import Mapper, Opaque
 from onnx_symmem.expr.proof import (
-    Between,
     Cases,
     Empty,
     Free,
     Linked,
-    Lower,
     Proof,
     Residues,
     Rounded,
-    Tighten,
     Widen,
 )
+from onnx_symmem.expr.region_state import RegionState, Step, use_fact
 from onnx_symmem.expr.residues import MAX_CLASSES, class_count, residue_moduli
 
 __all__ = ["LINKED", "RAW", "RESIDUES", "SHIFT", "Cover", "Recipe", "build_cover", "by_classes", "map_of"]
@@ -117,41 +115,6 @@ def by_classes(block: Block, of_class: Callable[[int], Proof]) -> Proof:
     return proof
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    images: Mapping[Atom, Expr]  # atoms of the basis, in variables
-    values: Mapping[str, Expr]  # symbols, in variables
-    widths: Mapping[str, int | None]
-    reals: frozenset[str]
-    facts: tuple[Expr, ...]
-    used: frozenset[int] = frozenset()
-
-    def put(self, name: str, value: Expr, width: int | None, real: bool = False) -> _State:
-        new = {name: value}
-        return replace(
-            self,
-            images={a: e.substitute(new) for a, e in self.images.items()},
-            values={n: e.substitute(new) for n, e in self.values.items()},
-            widths={**self.widths, name: width},
-            reals=self.reals | {name} if real else self.reals,
-            facts=tuple(fact.substitute(new) for fact in self.facts),
-        )
-
-    def intervals(self) -> Intervals:
-        return Intervals(lambda name: (0, self.widths[name]))
-
-    def others(self) -> list[Atom]:
-        """Atoms that are not symbols, those inside of others included, in a fixed order."""
-        found: dict[Atom, None] = {}
-        stack = [atom for image in self.images.values() for atom in image.atoms()]
-        while stack:
-            atom = stack.pop()
-            if atom.kind != SYMBOL and atom not in found:
-                found[atom] = None
-                stack += [a for operand in atom.args for a in operand.atoms()]
-        return sorted(found, key=lambda a: (-len(a.key[1]), a.key))
-
-
 def build_cover(basis: Sequence[Monomial], domain: Domain, recipe: Recipe) -> Cover | None:
     """The cover by a recipe; None where the recipe does not apply."""
     state, symbols, facts = _start((atom for mono in basis for atom, _ in mono), domain, recipe)
@@ -173,7 +136,7 @@ def build_cover(basis: Sequence[Monomial], domain: Domain, recipe: Recipe) -> Co
 
 def _start(
     given: Iterable[Atom], domain: Domain, recipe: Recipe
-) -> tuple[_State, tuple[str, ...], tuple[int, ...]]:
+) -> tuple[RegionState, tuple[str, ...], tuple[int, ...]]:
     """Symbols counted from their lower ends, with (the symbols, the facts that are used)."""
     atoms = sorted(set(given), key=lambda a: a.key)
     images = {atom: domain.solved(Expr.of(atom)) for atom in atoms}
@@ -183,7 +146,7 @@ def _start(
     symbols = tuple(sorted(names))
     ranges = {name: domain.range_of(name) for name in symbols}
     shift = {name: r.lo + r.divisor * Expr.symbol(name) for name, r in ranges.items()}
-    state = _State(
+    state = RegionState(
         {atom: image.substitute(shift) for atom, image in images.items()},
         shift,
         {n: None if r.hi is None else (r.hi - r.lo) // r.divisor for n, r in ranges.items()},
@@ -217,14 +180,16 @@ def _wrapped(build: Builder, step: Callable[[Proof], Proof]) -> Builder:
 Blocks = list[tuple[Block, Mapping[str, Expr]]]
 
 
-def _expand(state: _State, basis: Sequence[Monomial], recipe: Recipe, cases: int) -> tuple[Blocks, Builder]:
+def _expand(
+    state: RegionState, basis: Sequence[Monomial], recipe: Recipe, cases: int
+) -> tuple[Blocks, Builder]:
     if cases > 1:
         # The innermost max or min is first: the last in the order of lengths.
         extrema = [atom for atom in state.others() if atom.kind in (MAX, MIN)]
         if extrema and len(extrema[-1].args) <= cases:
             return _by_cases(state, extrema[-1], basis, recipe, cases // len(extrema[-1].args))
     if recipe.facts:
-        found = _use_fact(state, prefer_integers=recipe.residues)
+        found = use_fact(state, prefer_integers=recipe.residues)
         if found is not None:
             step, following = found
             if following is None:
@@ -235,7 +200,7 @@ def _expand(state: _State, basis: Sequence[Monomial], recipe: Recipe, cases: int
 
 
 def _by_cases(
-    state: _State, atom: Atom, basis: Sequence[Monomial], recipe: Recipe, cases: int
+    state: RegionState, atom: Atom, basis: Sequence[Monomial], recipe: Recipe, cases: int
 ) -> tuple[Blocks, Builder]:
     blocks: Blocks = []
     builders: list[Builder] = []
@@ -253,85 +218,8 @@ def _by_cases(
     return blocks, lambda proofs: Cases(atom, tuple(build(proofs) for build in builders))
 
 
-# -- facts --------------------------------------------------------------------------------------------
-Step = Callable[[Proof], Proof]
-
-
-def _use_fact(state: _State, prefer_integers: bool) -> tuple[Step, _State | None] | None:
-    """A step that uses one more fact and the state after it (None: no point is legal), if any does."""
-    intervals = state.intervals()
-    for i, fact in enumerate(state.facts):
-        if i in state.used or fact.symbols() & state.reals:
-            continue
-        low, high = intervals.of(fact)
-        if high is not None and high < 0:
-            return partial(_nowhere, i), None
-        if low is not None and low >= 0:
-            continue
-        found = _best_use(state, i, intervals, prefer_integers)
-        if found is not None:
-            return found
-    return None
-
-
-def _nowhere(fact: int, _: Proof) -> Proof:
-    return Empty(fact)
-
-
-def _best_use(
-    state: _State, i: int, intervals: Intervals, prefer_integers: bool
-) -> tuple[Step, _State | None] | None:
-    fact = state.facts[i]
-    uses: list[tuple[int, str, bool, Expr, int | None]] = []
-    for mono, c in fact.terms:
-        if len(mono) != 1 or mono[0][1] != 1 or mono[0][0].kind != SYMBOL:
-            continue
-        name = mono[0][0].name
-        rest = fact - c * Expr.symbol(name)
-        if name in rest.symbols():
-            continue
-        if (k := rest.as_int()) is not None:
-            return _tightened(state, i, name, c, k)
-        width = state.widths[name]
-        least = intervals.of(-rest)[0]
-        if c == 1 and (width is None or least is not None):
-            rank = 0 if width is None else 2
-            if least is None or least < 0:
-                rank = 1 if prefer_integers and width is None else 5  # x >= 0 is lost
-            new_width = None if width is None or least is None else max(0, width - least)
-            uses.append((rank, name, True, -rest, new_width))
-        if c == -1 and not _inside(state, name):
-            uses.append((3 if width is None else 4, name, False, rest, 1))
-    if not uses:
-        return None
-    _, name, is_lower, limit, new_width = min(uses, key=lambda use: use[:2])
-    variable = Expr.symbol(name)
-    if is_lower:
-        following = state.put(name, limit + variable, new_width)
-        return (lambda child: Lower(i, name, child)), replace(following, used=state.used | {i})
-    following = state.put(name, limit * variable, 1, real=True)
-    return (lambda child: Between(i, name, child)), replace(following, used=state.used | {i})
-
-
-def _tightened(state: _State, i: int, name: str, c: int, k: int) -> tuple[Step, _State | None]:
-    width = state.widths[name]
-    low, high = (max(0, -(k // c)), width) if c > 0 else (0, k // -c)
-    if width is not None and high is not None:
-        high = min(high, width)
-    empty = high is not None and high < low
-    following = state.put(name, Expr.symbol(name) + low, None if high is None else high - low)
-    following = replace(following, used=state.used | {i})
-    return (lambda child: Tighten(i, name, child)), None if empty else following
-
-
-def _inside(state: _State, name: str) -> bool:
-    """Whether a variable occurs inside of an atom that is no symbol."""
-    exprs = (*state.images.values(), *state.facts)
-    return any(name in a.symbols() for expr in exprs for a in expr.atoms() if a.kind != SYMBOL)
-
-
 # -- the rest of the atoms ----------------------------------------------------------------------------
-def _finish(state: _State, basis: Sequence[Monomial], recipe: Recipe) -> tuple[Blocks, Builder]:
+def _finish(state: RegionState, basis: Sequence[Monomial], recipe: Recipe) -> tuple[Blocks, Builder]:
     mapper, reals, opaque = _mapped(state, recipe)
     build: Builder = next
     for o in reversed(opaque):
@@ -339,7 +227,7 @@ def _finish(state: _State, basis: Sequence[Monomial], recipe: Recipe) -> tuple[B
     return [(build_block(basis, mapper, reals), state.values)], build
 
 
-def _mapped(state: _State, recipe: Recipe) -> tuple[Mapper, frozenset[str], list[Opaque]]:
+def _mapped(state: RegionState, recipe: Recipe) -> tuple[Mapper, frozenset[str], list[Opaque]]:
     """The region's map, its real variables, and the atoms that variables stand for."""
     moduli: dict[str, int] = {}
     exact: frozenset[Atom] = frozenset()
@@ -361,7 +249,7 @@ def map_of(atoms: Iterable[Atom], domain: Domain, recipe: Recipe) -> Mapper:
     return _mapped(state, recipe)[0]
 
 
-def _evened(state: _State, moduli: Mapping[str, int]) -> dict[str, int]:
+def _evened(state: RegionState, moduli: Mapping[str, int]) -> dict[str, int]:
     """One modulus for all unbounded variables, where the number of classes allows it."""
     unbounded = [n for n, w in state.widths.items() if w is None]
     modulus = lcm(*moduli.values())
@@ -370,7 +258,7 @@ def _evened(state: _State, moduli: Mapping[str, int]) -> dict[str, int]:
     return even if fits else dict(moduli)
 
 
-def _opaque(state: _State, exact: frozenset[Atom], linked: bool) -> list[Opaque]:
+def _opaque(state: RegionState, exact: frozenset[Atom], linked: bool) -> list[Opaque]:
     """The atoms to replace, each before those inside of it."""
     intervals = state.intervals()
     pending = {atom: None for image in state.images.values() for atom in image.atoms()}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnx_symmem.errors import ExpressionError
+from onnx_symmem.errors import DomainError, ExpressionError
 from onnx_symmem.expr.certificate import check
 from onnx_symmem.expr.decide import Verdict, _row_of, _verdicts, compare, compare_rows
 from onnx_symmem.expr.domain import Domain, SymbolRange
@@ -199,3 +199,56 @@ def test_the_screen_does_not_depend_on_what_was_asked_before() -> None:
     n = len(exprs)
     fresh = [fresh[i * n + (n - 1 - j)] for i in range(n) for j in range(n)]
     assert [(v.kind, v.tier, v.witnesses) for v in first] == [(v.kind, v.tier, v.witnesses) for v in fresh]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(-9000, 9000), st.integers(-9000, 9000), st.integers(-40_000, 40_000), st.integers(1, 40))
+def test_a_floor_against_its_operand_at_every_size(c: int, d: int, gap: int, low: int) -> None:
+    """S0 = floor(S1/2), which no ratio expresses: the verdict is the truth at every S1 up to 4096."""
+    domain = Domain({"S1": SymbolRange(low, 4096), "S0": SymbolRange(0)}).with_equality("S0", parse("S1//2"))
+    a, b = c * Expr.symbol("S0"), d * Expr.symbol("S1") + gap
+    signs = {(x > y) - (x < y) for s in range(low, 4097) for x, y in [(d * s + gap, c * (s // 2))]}
+    kinds = {(0,): Kind.EQ, (1,): Kind.LE, (0, 1): Kind.LE, (-1,): Kind.GE, (-1, 0): Kind.GE}
+    verdict = compare(a, b, domain)
+    assert verdict.kind is kinds.get(tuple(sorted(signs)), Kind.INCOMPARABLE)
+    assert all(check(certificate) for certificate in verdict.certificates)
+
+
+TIES = [("a*b", "2*c"), ("a*a", "b*c"), ("a//2", "b//3"), ("(a + b)%4", "0"), ("3*a + 2*b", "c + 5")]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    expressions(max_terms=2),
+    expressions(floors_only=True, max_terms=2),
+    st.sampled_from(TIES),
+    domains(facts=False),
+)
+def test_ties_of_products_and_floors(a: Expr, b: Expr, tie: tuple[str, str], domain: Domain) -> None:
+    try:
+        tied = domain.with_equal(parse(tie[0]), parse(tie[1]))
+    except DomainError:  # the ranges leave nothing
+        return
+    agrees(a, b, tied, compare(a, b, tied))
+
+
+@pytest.mark.parametrize("large", [(1 << 62) - 1, 1 << 63, 10**40])
+def test_numbers_beyond_int64(large: int) -> None:
+    a, b = parse("a*b"), parse("(a + 1)//2*b")
+    assert compare(large * a, (large + 1) * a, FREE).kind is Kind.LE
+    assert compare(large * b, large * a, FREE).kind is Kind.LE
+    assert compare(-large * a, large * b, FREE).kind is Kind.LE
+    verdict = compare(large * a, 3 * a * a + large * large, FREE)
+    assert verdict.kind in (Kind.INCOMPARABLE, Kind.UNKNOWN)
+    agrees(large * a, 3 * a * a + large * large, FREE, verdict)
+    matrix = PolyMatrix.from_exprs([large * a, large * b, a])
+    found = compare_rows(matrix, [(0, 1), (0, 2), (2, 0)], FREE)
+    assert [v.kind for v in found] == [Kind.GE, Kind.GE, Kind.LE]
+
+
+def test_where_no_shape_is_legal_anything_holds() -> None:
+    nowhere = Domain({"a": SymbolRange(2, 8, 2)}).with_inequality(parse("a%2 - 1"))
+    verdict = compare(parse("5*a"), parse("a"), nowhere)
+    assert verdict.kind in (Kind.LE, Kind.EQ, Kind.UNKNOWN)
+    assert all(check(certificate) for certificate in verdict.certificates)
+    assert nowhere.samples(8) == ()

@@ -17,7 +17,15 @@ from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.envelope import envelope, plan_le
 from onnx_symmem.expr.expression import ZERO, Expr
 from onnx_symmem.expr.matrix import PolyMatrix
-from onnx_symmem.expr.mixture import game_weights, integer_weights, pair_interval, simplest_between
+from onnx_symmem.expr.mixture import (
+    game_weights,
+    games_weights,
+    integer_weights,
+    pair_interval,
+    shared_weights,
+    simplest_between,
+    whole_weights,
+)
 from onnx_symmem.expr.text import parse
 from tests.expr.strategies import domains, expressions, legal_points, polynomials
 
@@ -195,3 +203,55 @@ def test_game_weights_find_a_combination_where_a_grid_finds_one(payoffs: list[li
     rng = np.random.default_rng(0)
     mixes = rng.dirichlet(np.ones(len(table)), 200)
     assert not ((mixes @ table) >= 1e-6).all(axis=1).any()
+
+
+def test_many_games_are_those_one_by_one() -> None:
+    payoffs = np.random.default_rng(2).integers(-9, 9, (40, 3, 5)).astype(np.float64)
+    together = games_weights(payoffs)
+    for weights, game in zip(together, payoffs, strict=True):
+        alone = game_weights(game)
+        assert np.isnan(weights).all() if alone is None else np.allclose(alone, weights)
+    assert games_weights(payoffs[:0]).shape == (0, 3)
+    assert whole_weights(np.array([[0.25, 0.75], [np.nan, np.nan]]), 8).tolist() == [[2, 6], [0, 0]]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=12))
+def test_every_interval_gets_a_weight_inside(ends: list[tuple[float, float]]) -> None:
+    low = np.array([min(pair) for pair in ends])
+    high = np.array([max(pair) for pair in ends])
+    shared = shared_weights(low, high)
+    assert sorted(i for _, met in shared for i in met.tolist()) == list(range(len(ends)))
+    for weight, met in shared:
+        for i in met:
+            assert low[i] - 1e-6 <= weight <= high[i] + 1e-6
+            assert 0 <= weight <= 1
+
+
+def test_rows_on_a_segment_and_in_a_triangle() -> None:
+    """As many layers make them: no single row is above another, most lie between the first and the last."""
+    a, b, c = (Expr.symbol(name) for name in "abc")
+    n = 400
+    rows = [k * a + (n - k) * b for k in range(n + 1)]
+    rows += [k * a + j * b + (n - k - j) * c for k in range(0, n, 20) for j in range(0, n - k, 20)]
+    found = envelope(rows, FREE)
+    assert set(found.members) == {n * a, n * b, n * c}
+    assert len(found.drops) == len(found.matrix) - 3
+    assert found.tally.as_dict()["LE"]["equal"] >= n - 1
+    assert all(check(certificate) for certificate in found.certificates())
+
+
+@pytest.mark.parametrize("large", [1 << 40, 1 << 62, 10**30])
+def test_envelopes_of_huge_rows(large: int) -> None:
+    rows = [
+        parse("10*a") * large,
+        parse("10*b") * large,
+        parse("4*a + 4*b") * large,
+        parse("a + 9*b") * large - 1,
+    ]
+    found = envelope(rows, FREE)
+    assert found.member_rows == (0, 1)
+    assert all(check(certificate) for certificate in found.certificates())
+    order = plan_le(rows[2:], rows[:2], FREE)
+    assert order.proved
+    assert order.check()

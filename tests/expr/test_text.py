@@ -133,3 +133,35 @@ def test_a_dim_text_is_a_name_unless_its_symbols_are_known(text: str, expected: 
 
 def test_a_known_text_is_that_symbol() -> None:
     assert dim_from_text("M + N", {"M + N", "M", "N"}) == Expr.symbol("M + N")
+
+
+NAMES = (
+    "8*(((height - 1)//8)) + 8", "DynamicDimension.0", "M + N", "2", "-1", "None", "", " ", "a b", "it's",
+    'x"y', "a\\b", "lambda", "if", "max", "sym", "floor_f32", "_0", "__", "\u00fcn\u00ef", "\u0663",
+    "\U0001f642", "line\nbreak",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_name_survives_text_and_is_known_again(name: str) -> None:
+    size = Expr.symbol(name)
+    expr = 3 * size * A - (size + 5) // 7 * size + B % 3
+    assert parse(str(expr)) == expr
+    assert parse(str(expr)).symbols() == {name, "a", "b"}
+    assert dim_from_text(name, {name}) == size
+    if name != "8*(((height - 1)//8)) + 8":
+        assert dim_from_text(name, {"height", "a"}) == size
+
+
+def test_an_exporters_formula_of_a_known_symbol_is_read() -> None:
+    height = Expr.symbol("height")
+    assert dim_from_text("8*(((height - 1)//8)) + 8", {"height"}) == 8 * ((height - 1) // 8) + 8
+    assert dim_from_text("8*(((height - 1)//8)) + 8", set()) == Expr.symbol("8*(((height - 1)//8)) + 8")
+    assert dim_from_text("floor(height/2)", {"height"}) == height // 2
+
+
+@pytest.mark.parametrize("large", [(1 << 63) - 1, 1 << 64, 10**60])
+def test_huge_numbers_survive_text(large: int) -> None:
+    expr = large * A - (A * B + large) // (large - 2) - large
+    assert parse(str(expr)) == expr
+    assert expr.evaluate({"a": 3, "b": 5}) == large * 3 - (15 + large) // (large - 2) - large
