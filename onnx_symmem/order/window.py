@@ -55,7 +55,7 @@ class WindowLimits:
     splits: int = 600_000
     part: int = 700
     sets: int = 2_000
-    pairs: int = 12_000_000
+    pairs: int = 6_000_000
 
 
 class _Search:
@@ -76,6 +76,7 @@ class _Search:
         self.finder = CutFinder(graph)
         self.draw = np.random.default_rng(seed)
         self.work = self.splits = self.pairs = 0
+        self.failed: dict[int, list[np.ndarray]] = {}  # parts that are not below some caps
         self.take(tuple(order))
 
     def take(self, order: tuple[int, ...]) -> None:
@@ -200,6 +201,11 @@ class _Search:
         left = self.limits.pairs - self.pairs
         if left <= 0:
             return None
+        # What a part can do depends on the nodes in it and before it, not on their order.
+        key = hash((frozenset(self.order[:start]), frozenset(self.order[start:end])))
+        if any((caps <= failed).all() for failed in self.failed.get(key, ())):
+            return None
+        self.failed.setdefault(key, []).append(caps)
         problem = window(self.moments, self.order, self.live, start, end, _SMALL)
         if len(problem.nodes) > self.limits.part:
             return None
@@ -207,6 +213,7 @@ class _Search:
         self.pairs += found.work
         if found.order is None:
             return None
+        self.failed[key].pop()
         part = completed(self.graph, self.order[start:end], [problem.nodes[k] for k in found.order])
         return (*self.order[:start], *part, *self.order[end:])
 
