@@ -80,6 +80,16 @@ def test_resize_keeps_the_ratio_that_its_policy_says() -> None:
         assert_right(model(of), {"h": 3, "w": 4}, {"h": 8, "w": 4}, {"h": 5, "w": 11}, {"h": 6, "w": 6})
 
 
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("dilation", [1, 2, 3])
+def test_pads_of_a_dilated_window_are_those_of_the_plain_one(stride: int, dilation: int) -> None:
+    one = node(
+        "MaxPool", "x", "y", kernel_shape=[3], strides=[stride], dilations=[dilation], auto_pad="SAME_UPPER"
+    )
+    least = {(1, 2): 2, (1, 3): 4, (2, 3): 3}.get((stride, dilation), 1)  # below, less than no window
+    assert_right(model(graph([one], [LINE], "y")), *({"n": 1, "w": w} for w in range(least, 13)))
+
+
 def test_channels_fix_a_symbolic_channel_count() -> None:
     of = graph(
         [node("Conv", "x w", "y")],

@@ -30,7 +30,8 @@ def _windows(ctx: NodeContext, size: Expr, window: Window, k: int) -> Expr:
     stride, span = window.strides[k], window.span(k)
     if window.same:
         # ONNX Runtime pads for the kernel without its dilation.
-        return ctx.simplify(ceildiv(size, stride) + (window.kernel[k] - span) // stride)
+        room = (ceildiv(size, stride) - 1) * stride + window.kernel[k] - span
+        return ctx.simplify((room // stride if ctx.at_least(room, 0) else _towards_zero(room, stride)) + 1)
     room = size + window.pad(k) - span
     if ctx.attr("ceil_mode", 0):
         count = room + 2 * stride - 1
@@ -38,11 +39,15 @@ def _windows(ctx: NodeContext, size: Expr, window: Window, k: int) -> Expr:
         return ctx.simplify((count if ctx.at_least(start - count, 0) else start) // stride)
     if not ctx.at_least(room, 0):
         if room.is_const or not ctx.scope.certain(ctx.node):
-            # The quotient is rounded towards zero; only a limit makes that the floor.
-            quotient = maximum(0, room) // stride - maximum(0, -room) // stride
-            return ctx.simplify(maximum(0, quotient + 1))
+            # Only a limit makes that the floor.
+            return ctx.simplify(maximum(0, _towards_zero(room, stride) + 1))
         ctx.limit(room, "the pooling window fits into the padded input, as ONNX has it")
     return ctx.simplify(room // stride + 1)
+
+
+def _towards_zero(room: Expr, stride: int) -> Expr:
+    """room / stride as ONNX Runtime's integers divide."""
+    return maximum(0, room) // stride - maximum(0, -room) // stride
 
 
 @rule("MaxPool", "AveragePool", "LpPool")
