@@ -1,4 +1,4 @@
-"""Atoms and monomials: the variables of size polynomials, and products of their powers.
+"""Atoms, monomials and terms: the variables of size polynomials, products of their powers, and sums of these.
 
 A monomial is ((atom, power >= 1), ...) sorted by atom key; () is the constant. Orders go by names and texts,
 never by hashes, so that every printed form is the same in every process.
@@ -6,7 +6,7 @@ never by hashes, so that every printed form is the same in every process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from keyword import iskeyword
 from typing import TYPE_CHECKING
 
@@ -25,10 +25,14 @@ __all__ = [
     "SYMBOL",
     "Atom",
     "Monomial",
+    "Term",
     "common_monomial",
     "monomial_order",
     "monomial_over",
     "monomial_times",
+    "terms_text",
+    "terms_times",
+    "with_inner",
 ]
 
 SYMBOL, FLOORDIV, MAX, MIN, SCALED_FLOOR = "symbol", "floordiv", "max", "min", "floor_f32"
@@ -114,6 +118,7 @@ class Atom:
 
 
 Monomial = tuple[tuple[Atom, int], ...]  # ((atom, power >= 1), ...) by atom.key; () is the constant
+Term = tuple[Monomial, int]
 
 
 def monomial_order(item: tuple[Monomial, int]) -> tuple[object, ...]:
@@ -156,6 +161,49 @@ def monomial_over(a: Monomial, b: Monomial) -> Monomial | None:
         else:
             del powers[atom]
     return tuple(sorted(powers.items(), key=_atom_key))
+
+
+def with_inner(atoms: Iterable[Atom]) -> set[Atom]:
+    """The atoms and all atoms inside of them."""
+    found: set[Atom] = set()
+    stack = list(atoms)
+    while stack:
+        atom = stack.pop()
+        if atom not in found:
+            found.add(atom)
+            stack += [a for operand in atom.args for a in operand.atoms()]
+    return found
+
+
+def terms_times(left: Iterable[Term], right: Sequence[Term]) -> Iterable[Term]:
+    """The product of two sums of terms, like terms joined; some may be 0."""
+    if len(right) == 1:
+        ((n, d),) = right
+        return [(monomial_times(m, n), c * d) for m, c in left]
+    terms: dict[Monomial, int] = {}
+    for m, c in left:
+        for n, d in right:
+            mono = monomial_times(m, n)
+            terms[mono] = terms.get(mono, 0) + c * d
+    return terms.items()
+
+
+def terms_text(terms: Iterable[Term]) -> str:
+    """A sum of terms in Python syntax."""
+    return "".join(_term_texts(terms)) or "0"
+
+
+def _term_texts(terms: Iterable[Term]) -> Iterator[str]:
+    for k, (mono, c) in enumerate(terms):
+        sign = ("-" if c < 0 else "") if k == 0 else (" - " if c < 0 else " + ")
+        factors = [str(abs(c))] if abs(c) != 1 or not mono else []
+        alone = len(mono) == 1 and not factors and mono[0][1] == 1 and sign != "-"
+        for atom, power in mono:
+            text = atom.text()
+            if atom.kind == FLOORDIV and not alone:
+                text = f"({text})"
+            factors.append(text if power == 1 else f"{text}**{power}")
+        yield sign + "*".join(factors)
 
 
 def common_monomial(monos: Sequence[Monomial]) -> Monomial:

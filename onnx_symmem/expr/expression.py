@@ -35,7 +35,8 @@ from onnx_symmem.expr.atom import (
     common_monomial,
     monomial_order,
     monomial_over,
-    monomial_times,
+    terms_text,
+    terms_times,
 )
 
 __all__ = ["ONE", "ZERO", "Expr", "ceildiv", "maximum", "minimum", "rebuild", "scaled_floor"]
@@ -155,7 +156,7 @@ class Expr:
                 factor = powers.get(item)
                 if factor is None:
                     factor = powers[item] = (image(item[0]) ** item[1]).terms
-                product = _product(product, factor)
+                product = terms_times(product, factor)
             for m, c in product:
                 total[m] = total.get(m, 0) + c
         return Expr(total)
@@ -196,7 +197,7 @@ class Expr:
             return other
         if b == 1:
             return self
-        return Expr(dict(_product(self.terms, other.terms)))
+        return Expr(dict(terms_times(self.terms, other.terms)))
 
     def __pow__(self, power: int) -> Expr:
         if power < 0:
@@ -264,41 +265,13 @@ class Expr:
     def __str__(self) -> str:
         """The expression in Python syntax, e.g. `4*batch*seq + 8*((height - 1)//8) - 3`."""
         if self._text is None:
-            self._text = "".join(_term_texts(self.terms)) or "0"
+            self._text = terms_text(self.terms)
         return self._text
 
     def sort_key(self) -> tuple[int, str]:
         """A total order that does not depend on hashes (it says nothing about values)."""
         text = str(self)
         return (len(text), text)
-
-
-def _term_texts(terms: Iterable[tuple[Monomial, int]]) -> Iterable[str]:
-    for k, (mono, c) in enumerate(terms):
-        sign = ("-" if c < 0 else "") if k == 0 else (" - " if c < 0 else " + ")
-        factors = [str(abs(c))] if abs(c) != 1 or not mono else []
-        alone = len(mono) == 1 and not factors and mono[0][1] == 1 and sign != "-"
-        for atom, power in mono:
-            text = atom.text()
-            if atom.kind == FLOORDIV and not alone:
-                text = f"({text})"
-            factors.append(text if power == 1 else f"{text}**{power}")
-        yield sign + "*".join(factors)
-
-
-def _product(
-    left: Iterable[tuple[Monomial, int]], right: tuple[tuple[Monomial, int], ...]
-) -> Iterable[tuple[Monomial, int]]:
-    """Terms of a product, like terms joined; they may be 0."""
-    if len(right) == 1:
-        ((n, d),) = right
-        return [(monomial_times(m, n), c * d) for m, c in left]
-    terms: Terms = {}
-    for m, c in left:
-        for n, d in right:
-            mono = monomial_times(m, n)
-            terms[mono] = terms.get(mono, 0) + c * d
-    return terms.items()
 
 
 def _substitute_atom(atom: Atom, replacements: Mapping[str, Expr | int]) -> Expr:

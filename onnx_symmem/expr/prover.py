@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_symmem.errors import ExpressionError
-from onnx_symmem.expr.atom import FLOORDIV, SYMBOL, Atom, Monomial
+from onnx_symmem.expr.atom import FLOORDIV, SYMBOL, Atom, Monomial, with_inner
 from onnx_symmem.expr.blocks import Block, leaf
 from onnx_symmem.expr.boxes import Budget, Negative, search
 from onnx_symmem.expr.covers import LINKED, RAW, RESIDUES, SHIFT, Cover, Recipe, build_cover, by_classes
@@ -304,14 +304,8 @@ class Prover:
 
 
 def _others(images: Sequence[Expr]) -> set[Atom]:
-    found: set[Atom] = set()
-    stack = [atom for image in images for atom in image.atoms()]
-    while stack:
-        atom = stack.pop()
-        if atom.kind != SYMBOL and atom not in found:
-            found.add(atom)
-            stack += [a for operand in atom.args for a in operand.atoms()]
-    return found
+    inside = with_inner(atom for image in images for atom in image.atoms())
+    return {atom for atom in inside if atom.kind != SYMBOL}
 
 
 def _divides_by_size(atom: Atom) -> bool:

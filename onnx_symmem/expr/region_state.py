@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from onnx_symmem.expr.atom import SYMBOL, Atom
+from onnx_symmem.expr.atom import SYMBOL, Atom, with_inner
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.interval import Intervals
 from onnx_symmem.expr.proof import Between, Empty, Lower, Proof, Tighten
@@ -49,13 +49,8 @@ class RegionState:
 
     def others(self) -> list[Atom]:
         """Atoms that are not symbols, those inside of others included, in a fixed order."""
-        found: dict[Atom, None] = {}
-        stack = [atom for image in self.images.values() for atom in image.atoms()]
-        while stack:
-            atom = stack.pop()
-            if atom.kind != SYMBOL and atom not in found:
-                found[atom] = None
-                stack += [a for operand in atom.args for a in operand.atoms()]
+        inside = with_inner(atom for image in self.images.values() for atom in image.atoms())
+        found = [atom for atom in inside if atom.kind != SYMBOL]
         return sorted(found, key=lambda a: (-len(a.key[1]), a.key))
 
 

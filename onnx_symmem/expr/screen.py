@@ -17,7 +17,7 @@ from math import prod
 import numpy as np
 
 from onnx_symmem.errors import ExpressionError
-from onnx_symmem.expr.atom import FLOORDIV, SYMBOL, Atom, Monomial
+from onnx_symmem.expr.atom import FLOORDIV, SYMBOL, Atom, Monomial, with_inner
 from onnx_symmem.expr.boxes import bernstein
 from onnx_symmem.expr.covers import LINKED, RESIDUES, Recipe, map_of
 from onnx_symmem.expr.domain import Domain
@@ -137,7 +137,7 @@ class Screen:
         return self._images[atom]
 
     def _distances(self, atom: Atom) -> Expr | None:
-        if any(a.kind == FLOORDIV and not a.args[1].is_const for a in _with_inner([atom])):
+        if any(a.kind == FLOORDIV and not a.args[1].is_const for a in with_inner([atom])):
             return None  # shapes at which the divisor is zero are none
         ranges = {name: self.domain.range_of(name) for name in sorted(atom.symbols())}
         widths = {n: None if r.hi is None else (r.hi - r.lo) // r.divisor for n, r in ranges.items()}
@@ -173,7 +173,7 @@ class Screen:
         """The maps that settle differences of these atoms; none where the prover has other means."""
         found = self._regions.get(atoms)
         if found is None:
-            inner = _with_inner(atoms)
+            inner = with_inner(atoms)
             names = frozenset(atom.name for atom in inner if atom.kind == SYMBOL)
             plain = all(atom.kind in (SYMBOL, FLOORDIV) for atom in inner) and len(inner) > len(names)
             if self._few_points(names) or any(fact.symbols() & names for fact in self.domain.facts()):
@@ -207,18 +207,6 @@ class Screen:
         if any(r.hi is None for r in ranges):
             return False
         return prod(((r.hi or 0) - r.lo) // r.divisor + 1 for r in ranges) <= MAX_POINTS
-
-
-def _with_inner(atoms: Iterable[Atom]) -> set[Atom]:
-    """The atoms and all atoms inside of them."""
-    found: set[Atom] = set()
-    stack = list(atoms)
-    while stack:
-        atom = stack.pop()
-        if atom not in found:
-            found.add(atom)
-            stack += [a for operand in atom.args for a in operand.atoms()]
-    return found
 
 
 def _bernstein_holds(poly: dict[Exponents, int], widths: list[int | None]) -> bool:
