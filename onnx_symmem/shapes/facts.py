@@ -155,7 +155,9 @@ class Facts:
         return self._for(expr).nonneg(expr - least) or self._at_least_an_operand(expr, least)
 
     def is_asked_for(self, expr: Expr, size: int) -> bool:
-        """Whether the caller's own domain sets a bound for the expression that reaches a size."""
+        """Whether the expression may reach a size by the caller's own domain, or by what is in the data."""
+        if expr.symbols() & self._fresh.keys():
+            return True
         _, hi = self._given.bounds(self._given.simplify(expr))
         return hi is not None and hi >= size
 

@@ -70,6 +70,17 @@ def test_a_size_that_the_caller_asks_for_is_never_excluded() -> None:
     assert texts(scaled(0.6, Domain({"w": SymbolRange(1, 4096)})), "y") == ["n", "1", "(3*w)//5"]
 
 
+def test_a_size_that_is_in_the_data_is_not_limited() -> None:
+    nodes = [
+        node("NonZero", "x", "found"),
+        node("Unsqueeze", "found axis", "image"),
+        node("Resize", "image - scales", "y", mode="nearest"),
+    ]
+    shapes = infer(graph(nodes, [LINE], "y", axis=[0], scales=[1.0, 1.0, 0.6]))
+    assert texts(shapes, "y") == ["1", "3", "floor_f32(u0, 0.6)"]
+    assert not [limit for limit in shapes.limits if limit.hi is not None]
+
+
 def test_a_branch_does_not_limit_the_model() -> None:
     inside = helper.make_graph(
         [node("Resize", "x - scales", "p", mode="nearest")],
