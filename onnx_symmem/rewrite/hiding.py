@@ -18,6 +18,11 @@ from onnx_symmem.shapes.table import GraphShapes
 
 __all__ = ["hiding_input"]
 
+# Kernels that lay out no weight anew.
+_PLAIN = frozenset(("Identity", "Scatter", "ScatterElements", "ScatterND"))
+# Operators that ONNX does not know, by one that finds as many dims from the same inputs.
+_STAND_INS = {"FusedMatMul": "MatMul", "TransposeMatMul": "MatMul"}
+
 _LARGE = 4096  # elements; contents of larger constants play no part in shape inference
 
 
@@ -32,7 +37,7 @@ def hiding_input(
     view = shapes.view
     position = node.outputs.index(value)
     for at, source in enumerate(node.inputs):
-        if source < 0 or view.values[source].kind == INITIALIZER:
+        if source < 0 or (view.values[source].kind == INITIALIZER and node.op not in _PLAIN):
             continue
         producer = view.values[source].producer
         dims = shapes.dims[source]
@@ -52,7 +57,9 @@ def _is_static(
     opsets: list[onnx.OperatorSetIdProto],
 ) -> bool:
     """Whether the dims of an output are all known when those of one input are not."""
-    if not onnx.defs.has(node.op, node.domain):
+    if node.domain == "com.microsoft" and node.op in _STAND_INS:
+        proto = NodeProto(op_type=_STAND_INS[node.op], input=proto.input, output=proto.output)
+    elif not onnx.defs.has(node.op, node.domain):
         return True
     infos, weights = [], []
     for at, source in enumerate(node.inputs):

@@ -301,3 +301,27 @@ def test_what_cannot_be_written_is_refused():
     expansion = expand(shapes.graph.view, schedule_of(range(6)))
     with pytest.raises(UnsupportedModel, match="has a value called"):
         emit_versions(named, shapes, [Version(expansion, (shapes.graph.dims[0][0],))] * 2)
+
+
+def test_outputs_of_fused_and_scattering_operators_are_not_early_either():
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="r"),
+        helper.make_node(
+            "FusedMatMul", ["x", "r"], ["gradient"], name="gradient", domain="com.microsoft", transA=1
+        ),
+        helper.make_node("ReduceSum", ["r", "rows"], ["sum"], name="sum", keepdims=1),
+        helper.make_node("ScatterND", ["table", "where", "sum"], ["scattered"], name="scattered"),
+        helper.make_node("Exp", ["r"], ["y"], name="y"),
+    ]
+    outputs = [info("gradient", [20, 20]), info("scattered", [30, 20]), info("y", ["N", 20])]
+    weights = [number("rows", [0]), number("table", np.ones((30, 20)), 1), number("where", [[3]])]
+    proto = model(nodes, [info("x", ["N", 20])], outputs, weights, domains=("com.microsoft",))
+    relu, gradient, total, scatter, exp = schedule_of(range(5))
+    first, second = (relu, gradient, total, scatter, exp), (relu, gradient, total, scatter, relu, exp)
+    emitted = Emitted(proto, [first, second])
+    assert emitted.overhead < 100
+    for version, limit in enumerate((NO_LIMIT, 0)):
+        emitted.assert_runs(emitted.limited(limit), {"N": 9}, version)
+    feeds = {"x": np.random.default_rng(0).standard_normal((9, 20), np.float32)}
+    for limit in (NO_LIMIT, 0):
+        assert _same(_outputs(proto, feeds), _outputs(emitted.limited(limit), feeds))
