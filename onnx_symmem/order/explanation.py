@@ -86,7 +86,7 @@ class PeakRegion:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "shapes": [dict(s) for s in self.shapes],
+            "shapes": [{"shape": dict(s)} for s in self.shapes],
             "moment": self.moment,
             "bytes": self.bytes,
             "tensors": [t.to_json() for t in self.tensors],

@@ -304,10 +304,10 @@ class Optimization:
             "versions": [v.to_json() for v in self.versions],
             "overhead_bytes": self.overhead_bytes,
             "levels": None if self.levels is None else self.levels.to_json(),
+            "explanation": None if self.explanation is None else self.explanation.to_json(),
             "optimal": self.optimal,
             "candidates": [c.to_json() for c in self.candidates],
             "comparisons": {kind: dict(tiers) for kind, tiers in self.comparisons.items()},
             "verified": [v.to_json() for v in self.verified],
             "seconds": {stage: round(s, 3) for stage, s in self.seconds.items()},
-            **({} if self.explanation is None else {"explanation": self.explanation.to_json()}),
         }

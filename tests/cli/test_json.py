@@ -126,6 +126,7 @@ def outputs(command: Command, folder: Path) -> Mapping[str, list[dict[str, Any]]
             free,
             document(command, "optimize", "towers.onnx", "-o", "towers_planned.onnx"),
             document(command, "optimize", "train.onnx", "-o", "levels.onnx", "--levels", "1", *quick),
+            document(command, "optimize", "plain.onnx", "-o", "why.onnx", "--no-verify", "--explain-order"),
         ],
         "run": [
             document(command, "run", "planned.onnx", *at),
