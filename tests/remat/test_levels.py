@@ -1,5 +1,10 @@
 """Levels: exact peaks that fall, costs that rise, level 0 untouched; optimal where exhaustion can tell."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from models.build import build
@@ -15,6 +20,7 @@ from onnx_symmem.remat.schedule import check_schedule, schedule_of
 from onnx_symmem.remat.search import RematLimits
 from tests.remat.training import Ground, chain, least_runs
 
+ROOT = Path(__file__).resolve().parents[2]
 MODELS = [
     ("transformer_train", {"layers": 2}, {"batch": 4, "seq": 64}),
     ("mlp_train", {}, {"batch": 5000}),
@@ -125,3 +131,22 @@ def test_several_samples_are_lowered_together():
     assert len(levels) == 3
     for shape in samples:
         assert levels[-1].peak.at(shape) <= 0.85 * levels[0].peak.at(shape)
+
+
+def test_hash_seeds_change_nothing():
+    code = (
+        "from models.build import build; from tests.remat.training import Ground;"
+        "from onnx_symmem.remat.levels import plan_levels;"
+        "g = Ground(build('transformer_train', layers=1));"
+        "at = [{'batch': 4, 'seq': 32}];"
+        "found = plan_levels(g.shapes, g.keys, g.domain, g.order, at, opsets=g.opsets);"
+        "print([(s.kind, s.index) for level in found for s in level.schedule])"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, cwd=ROOT,
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("0", "1", "77")
+    }  # fmt: skip
+    assert len(outputs) == 1
