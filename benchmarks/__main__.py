@@ -31,6 +31,7 @@ PARTS: Mapping[str, str] = {
     "algebra": "how fast sizes are compared, read and printed, beside sympy",
     "ablation": "what each part of the search is worth, by domain width",
     "seeds": "spread over orders of the same file",
+    "scale": "planning time of training graphs with 1,000, 10,000 and 100,000 nodes",
     "levels": "recomputation: peak against added work on training graphs",
     "arena": "what settings of a session do to memory in use and held",
 }

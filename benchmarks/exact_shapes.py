@@ -66,7 +66,7 @@ def run(only: Sequence[str] = (), count: int = SHAPES) -> Page:
         every += ratios
         worst = max(found, key=lambda pair: pair[1])
         words = ", ".join(f"{k}={v}" for k, v in worst[0].items())
-        seconds = time.perf_counter() - start
+        seconds = round(time.perf_counter() - start)
         rows.append((name, len(found), geometric_mean(ratios), max(ratios), words, seconds))
     mean, most = geometric_mean(every), max(every, default=1.0)
     return Page(

@@ -67,7 +67,7 @@ def run(only: Sequence[str] = ()) -> Page:
         peaks, ours = peaks_by_method(case)
         bound = case.bound(ours)
         found[name] = {method: max(ratios(peaks[method], bound), default=1.0) for method in METHODS}
-        seconds = time.perf_counter() - start
+        seconds = round(time.perf_counter() - start)
         rows.append((name, source.family, case.nodes, *found[name].values(), ours.never_worse, seconds))
         wrong += _below(name, peaks, bound)
         gaps += _gap(name, case, peaks, bound, ours)

@@ -1,4 +1,4 @@
-"""Planning time by node count: `python -m benchmarks.scale [nodes ...]`.
+"""Planning time by node count.
 
 The graphs are transformers with their backward pass and one update per weight, without weights' data: layers
 of 40 nodes forward and backward, kept activations between them, and as many ready updates at the end as there
@@ -7,27 +7,22 @@ are weights. Shapes are inferred, then the order is planned and its bound taken 
 
 from __future__ import annotations
 
-import sys
 import time
+from collections.abc import Sequence
 
 import onnx
 from onnx import TensorProto, helper
 
-from onnx_symmem.expr.domain import Domain
-from onnx_symmem.graph.view import view_model
-from onnx_symmem.memory.execution_order import default_order, priority_order
-from onnx_symmem.memory.peak import peak_of
-from onnx_symmem.memory.plan import prepare
-from onnx_symmem.memory.profile import profile
-from onnx_symmem.memory.sizes import from_written, value_sizes
-from onnx_symmem.order.bound import lower_bound
-from onnx_symmem.order.planner import plan_order
-from onnx_symmem.order.steering import steering_shapes
-from onnx_symmem.shapes.engine import infer_shapes
+from benchmarks.case import case_of, ratios
+from benchmarks.document import Cell, Finding, Page, Table
+from benchmarks.environment import Progress
+from onnx_symmem.graph.load import load_model
+from onnx_symmem.order.limits import SearchLimits
 
-__all__ = ["main", "training_graph"]
+__all__ = ["run", "training_graph"]
 
 _NODES = (1_000, 10_000, 100_000)
+_TARGETS = {1_000: 2, 10_000: 10, 100_000: 60}
 _WIDTH = 64
 
 
@@ -84,38 +79,46 @@ def training_graph(nodes: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
 
-def main(arguments: list[str]) -> None:
-    """Print one line per node count."""
-    print("nodes  shapes  plan  bound  peak/bound before  after  s")
-    for nodes in [int(a) for a in arguments] or _NODES:
-        view = view_model(training_graph(nodes))
+def run(only: Sequence[str] = (), limits: SearchLimits | None = None) -> Page:
+    """Seconds per stage by node count; `only` are other counts, `limits` other than the usual ones."""
+    counts = {f"{int(text):,} nodes": int(text) for text in only or map(str, _NODES)}
+    rows: list[tuple[Cell, ...]] = []
+    findings: list[Finding] = []
+    for words, nodes in Progress("scale").each(counts):
+        model = load_model(training_graph(nodes))
         start = time.perf_counter()
-        shapes = infer_shapes(view, Domain())
-        sizes, keys = value_sizes(shapes.graph), from_written(shapes.graph)
-        inferred = time.perf_counter()
-        samples = steering_shapes(shapes.domain, shapes.input_symbols)
-        prepared = {
-            "default": prepare(view.graph, keys, None, default_order),
-            "priority": prepare(view.graph, keys, None, priority_order),
-        }
-        order = default_order(view.graph)
-        before = profile(prepared["default"].plan(order), sizes)
-        given = {"onnxruntime": order, "file": tuple(range(len(order)))}
-        found = plan_order(prepared, sizes, shapes.domain, samples, before, given)
-        planned = time.perf_counter()
-        orders = [c.order for c in found.candidates]
-        bound = peak_of(
-            lower_bound(prepared["priority"], sizes, shapes.domain, orders, samples), shapes.domain
-        )
+        case = case_of(model)
+        ready = time.perf_counter()
+        planned = case.planned(limits)
+        found = time.perf_counter()
+        bound = case.bound(planned)
         ended = time.perf_counter()
-        peaks = (found.choice.before, found.choice.after)
-        ratios = [max(p.at(s) / max(bound.at(s), 1) for s in samples) for p in peaks]
-        print(
-            f"{len(order)}  {inferred - start:.1f}  {planned - inferred:.1f}  {ended - planned:.1f}  "
-            f"{ratios[0]:.3f}  {ratios[1]:.3f}  {found.choice.never_worse} {found.choice.chosen.name}",
-            flush=True,
-        )
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+        before = [planned.found.choice.before.at(shape) for shape in case.shapes]
+        after = [planned.at(shape) for shape in case.shapes]
+        stages = (ready - start, found - ready, ended - found)
+        worst = max(ratios(before, bound)), max(ratios(after, bound))
+        rows.append((case.nodes, *stages, sum(stages), *worst, planned.never_worse))
+        target = _TARGETS.get(nodes)
+        findings.append(
+            Finding(
+                f"seconds for {words}", f"{sum(stages):.1f}", "" if target is None else f"<= {target}",
+                None if target is None else sum(stages) <= target,
+            )
+        )  # fmt: skip
+    return Page(
+        "scale",
+        "Planning time by node count",
+        """Transformers with their backward pass and one update per weight: many activations that are kept, as
+        many ready updates at the end as there are weights. Nothing is run.""",
+        tuple(findings),
+        (
+            Table(
+                "scale",
+                "Seconds",
+                ("nodes", "shapes and profile", "plan", "bound", "together", "onnxruntime / bound",
+                 "ours / bound", "never worse"),
+                tuple(rows),
+                digits=2,
+            ),
+        ),
+    )  # fmt: skip

@@ -20,7 +20,10 @@ _README = (
     "that was taken from the arena, `held` what it has of the system, `peak` the most that activations and "
     "outputs of the planned file take."
 )
-_SOURCE = "Made by `{command}` on {hardware}; [docs/RESULTS.md](docs/RESULTS.md) has every number."
+_SOURCE = (
+    "Made by `{command}` on {hardware}; [docs/RESULTS.md](docs/RESULTS.md) has every number, "
+    "[docs/results](docs/results/README.md) all other tables."
+)
 
 
 def write_documents(report: Report, page: Path, readme: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import ablation, exact_shapes, families, measured, orders, seeds, verdicts
+from benchmarks import ablation, exact_shapes, families, measured, orders, scale, seeds, verdicts
 from benchmarks.case import case_of
 from benchmarks.document import Page
 from benchmarks.families import FAMILIES, GraphSource, graph_sources
@@ -155,6 +155,16 @@ def test_exact_shapes(small):
     ((name, count, mean, largest, *_),) = page.tables[0].rows
     assert (name, count) == ("other", 2)
     assert 1.0 <= mean <= largest
+
+
+def test_scale():
+    page = scale.run(["60"], orders.NO_SEARCH)
+    (row,) = page.tables[0].rows
+    found = dict(zip(page.tables[0].columns, row, strict=True))
+    assert 40 < found["nodes"] < 120
+    assert found["together"] == pytest.approx(found["shapes and profile"] + found["plan"] + found["bound"])
+    assert 1.0 <= found["ours / bound"] <= found["onnxruntime / bound"]
+    assert page.findings[0].met is None
 
 
 # ------------------------------------------------------------------------------------------------ command
