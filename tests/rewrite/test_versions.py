@@ -22,6 +22,7 @@ from onnx_symmem.remat.expansion import expand
 from onnx_symmem.remat.schedule import Schedule, schedule_of
 from onnx_symmem.rewrite.reorder import execution_order_of
 from onnx_symmem.rewrite.versions import NO_LIMIT, Version, emit_versions, versions_of
+from onnx_symmem.run.branches import branches_of
 from onnx_symmem.run.measure import measure
 from onnx_symmem.run.session import create_session, kept, kept_for, run_session, shipped
 from onnx_symmem.shapes.engine import infer_shapes
@@ -70,7 +71,7 @@ class Emitted:
 
     def assert_runs(self, proto: onnx.ModelProto, at: Mapping[str, int], version: int) -> None:
         """The version runs at the shape, every node takes what is predicted, and all that was promised."""
-        found = measure(proto, at, latency_runs=0)
+        found = measure(proto, at, runs=1, latency_runs=0)
         assert found.prediction.why_not == ""
         assert found.mismatches == ()
         assert found.nodes_equal == 1
@@ -113,15 +114,16 @@ def test_every_level_of_real_models(name, draw_inputs):
     emitted = _with_levels(name)
     onnx.checker.check_model(emitted.proto)
     fills = {name: ("randint", *ends) for name, ends in MODELS[name].ranges.items()}
+    model_of_levels = load_model(emitted.proto)
+    branches = branches_of(model_of_levels, infer_shapes(model_of_levels.view()))
     for at in MODELS[name].shapes[:2]:
         peaks = [p.at(at) + emitted.overhead for p in emitted.peaks]
-        # Each level in turn; once with limits of exactly what the guard thinks it takes, and one byte less.
-        limits = {NO_LIMIT, peaks[1], 0} if at["batch"] > 1 else set()
-        if name == "mlp_train":
-            limits |= {*peaks, *(p - 1 for p in peaks)}
-        for limit in sorted(limits):
+        # The limit is exactly what the guard thinks a level takes, or one byte less.
+        for limit in sorted({NO_LIMIT, 0, *peaks, *(p - 1 for p in peaks)}):
             version = next((k for k, p in enumerate(peaks) if p <= limit), 2)
-            emitted.assert_runs(emitted.limited(limit), at, version)
+            assert branches.version_at(at, limit) == version
+            if at["batch"] > 1 and limit in (NO_LIMIT, peaks[1], 0):
+                emitted.assert_runs(emitted.limited(limit), at, version)
         feeds = emitted.feeds(at, draw_inputs, fills)
         session = create_session(emitted.proto, UNPACKED)
         original = _outputs(emitted.original, feeds, UNPACKED)

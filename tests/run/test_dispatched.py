@@ -46,7 +46,7 @@ def test_each_region_runs_its_order_as_predicted(two):
     ran = set()
     for n0, n1 in [(100, 100), (300, 150), (150, 300), (500, 20), (1, 1)]:
         at = {"n0": n0, "n1": n1}
-        found = measure(two.proto, at, latency_runs=0)
+        found = measure(two.proto, at, runs=1, latency_runs=0)
         assert found.nodes_equal == 1
         assert found.version == two.dispatch.version_at(at)
         assert found.versions == 2
@@ -86,7 +86,7 @@ def test_three_orders(three):
         (50, 10, 20),
     ]:
         at = dict(zip(("n0", "n1", "n2"), n, strict=True))
-        found = measure(three.proto, at, latency_runs=0)
+        found = measure(three.proto, at, runs=1, latency_runs=0)
         assert found.nodes_equal == 1
         assert found.version == three.dispatch.version_at(at)
         seen.add(found.version)
@@ -187,13 +187,13 @@ def test_levels_of_recomputes_are_chosen_by_the_limit():
     ):  # fmt: skip
         assert branches.version_at(at, limit) == version
     for version in range(3):
-        measured = measure(emitted.limited(peaks[version]), at, latency_runs=0)
+        measured = measure(emitted.limited(peaks[version]), at, runs=1, latency_runs=0)
         assert measured.version == version
         assert measured.nodes_equal == 1
         own = max(m.evaluate(at) for m in branches.members(found, version))
         assert own == measured.runs[0].requested_peak <= peaks[version]
     # The limit may also be fed.
-    fed = measure(emitted.proto, at, overrides={LIMIT: np.array(0, np.int64)}, latency_runs=0)
+    fed = measure(emitted.proto, at, overrides={LIMIT: np.array(0, np.int64)}, runs=1, latency_runs=0)
     assert fed.version == 2
     assert fed.nodes_equal == 1
 
@@ -203,7 +203,7 @@ def test_a_model_of_versions_can_be_optimised_again(three):
     options = OptimizeOptions(search=within_budget(0, SearchLimits()))
     again = optimize_model(three.proto, None, options=options)
     for at in ({"n0": 50, "n1": 20, "n2": 10}, {"n0": 10, "n1": 20, "n2": 50}):
-        found = measure(again.proto, at, latency_runs=0)
+        found = measure(again.proto, at, runs=1, latency_runs=0)
         assert found.nodes_equal == 1
         assert found.predicted_peak == found.runs[0].requested_peak
         assert found.version == three.dispatch.version_at(at)

@@ -41,14 +41,14 @@ def test_every_level_runs_under_the_limit_that_it_needs(free):
     for level, limit in enumerate(needed):
         assert plan.level_at(LARGE, limit) == level
         fed = {LIMIT: np.array(limit, np.int64)}
-        found = measure(free.proto, LARGE, overrides=fed, latency_runs=0)
+        found = measure(free.proto, LARGE, overrides=fed, runs=1, latency_runs=0)
         assert found.version == level
         assert found.nodes_equal == 1
         # All that the limit covers: the run, inputs and weights; never above what was said.
         took = found.runs[0].requested_peak + plan.counted.evaluate(LARGE)
         assert limit - plan.overhead <= took <= limit
     one_less = {LIMIT: np.array(needed[0] - 1, np.int64)}
-    assert measure(free.proto, LARGE, overrides=one_less, latency_runs=0).version == 1
+    assert measure(free.proto, LARGE, overrides=one_less, runs=1, latency_runs=0).version == 1
 
 
 def test_every_level_is_verified(free):
@@ -57,7 +57,7 @@ def test_every_level_is_verified(free):
 
 
 def test_without_a_limit_the_first_level_runs(free):
-    assert measure(free.proto, LARGE, latency_runs=0).version == 0
+    assert measure(free.proto, LARGE, runs=1, latency_runs=0).version == 0
     assert free.never_worse == "proved"
     assert free.after.at(LARGE) == free.levels.levels[0].peak.at(LARGE) + free.levels.overhead
 
@@ -68,7 +68,7 @@ def test_the_limit_of_the_file_decides(free):
     assert versions_of(found.proto)["limit"]["default"] == middle
     for at in (LARGE, {"batch": 8, "seq": 64}, {"batch": 1, "seq": 1}):
         level = found.levels.level_at(at)
-        assert measure(found.proto, at, latency_runs=0).version == level
+        assert measure(found.proto, at, runs=1, latency_runs=0).version == level
         assert found.levels.needed(level, at) <= middle
     assert found.levels.level_at(LARGE) == 1
 
@@ -123,7 +123,7 @@ def test_a_static_model_gets_its_level_without_if():
         ops = [n.op_type for n in found.proto.graph.node]
         assert "If" not in ops
         assert ops.count("Concat") == 2 + repeats
-        peak = measure(found.proto, {}, latency_runs=0)
+        peak = measure(found.proto, {}, runs=1, latency_runs=0)
         assert peak.nodes_equal == 1
         assert peak.runs[0].requested_peak <= limit
 
