@@ -219,6 +219,7 @@ def fit_models(
             raise DomainError(f"dim '{name}' is not a dim of the inputs; they have {', '.join(names)}")
     if not 1 <= len(solve) <= 2 or len(set(solve)) < len(solve) or set(solve) & at.keys():
         raise UsageError("solve for one dim, or for two different ones, that are not given by --at")
+    rows: tuple[FitRow, ...]
     if len(solve) == 1:
         rows = (FitRow(at, tuple(largest_size(m.demand, solve[0], at, budget) for m in models)),)
     else:
