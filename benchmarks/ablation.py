@@ -63,10 +63,13 @@ def run(only: Sequence[str] = ()) -> Page:
     tasks = {f"{n} {width}": (n, s, width) for n, s in sources.items() for width in WIDTHS}
     rows: list[tuple[Cell, ...]] = []
     found: dict[str, list[dict[str, float]]] = {}
-    for _, (name, source, width) in Progress("ablation").each(tasks):
-        by_step = ablated(source.case(WIDTHS[width]))
-        found.setdefault(width, []).append(by_step)
-        rows.append((name, width, *by_step.values()))
+    wrong: list[str] = []
+    progress = Progress("ablation")
+    for task, (name, source, width) in progress.each(tasks):
+        with progress.attempt(task, wrong):
+            by_step = ablated(source.case(WIDTHS[width]))
+            found.setdefault(width, []).append(by_step)
+            rows.append((name, width, *by_step.values()))
     for width, cases in found.items():
         rows.append(("geometric mean", width, *(geometric_mean(c[step] for c in cases) for step in STEPS)))
     means = {step: geometric_mean(c[step] for cases in found.values() for c in cases) for step in STEPS}
@@ -89,4 +92,5 @@ def run(only: Sequence[str] = ()) -> Page:
                 ours: up to four orders among which the shape decides.""",
             ),
         ),
+        wrong=tuple(wrong),
     )

@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -89,6 +90,14 @@ class Progress:
             file=sys.stderr,
             flush=True,
         )
+
+    @contextmanager
+    def attempt(self, name: str, wrong: list[str]) -> Iterator[None]:
+        """What fails inside, a defect of the tool included, is a line of `wrong`, never the end of a part."""
+        try:
+            yield
+        except Exception as error:
+            wrong.append(f"{name}: {type(error).__name__}: {error}")
 
     def each(self, items: Mapping[str, T]) -> Iterator[tuple[str, T]]:
         """The items, by name, with a line before each."""

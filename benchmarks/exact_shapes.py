@@ -56,18 +56,20 @@ def run(only: Sequence[str] = (), count: int = SHAPES) -> Page:
     sources = {n: s for n, s in graph_sources(("corpus",)).items() if not only or n in only}
     progress = Progress("exact")
     notes: list[str] = []
+    wrong: list[str] = []
     for name, source in progress.each(sources):
-        start = time.perf_counter()
-        found = list(_compared(name, source, count, progress))
-        if not found:
-            notes.append(f"{name}: sizes depend on data, so no shape fixes them")
-            continue
-        ratios = [ratio for _, ratio in found]
-        every += ratios
-        worst = max(found, key=lambda pair: pair[1])
-        words = ", ".join(f"{k}={v}" for k, v in worst[0].items())
-        seconds = round(time.perf_counter() - start)
-        rows.append((name, len(found), geometric_mean(ratios), max(ratios), words, seconds))
+        with progress.attempt(name, wrong):
+            start = time.perf_counter()
+            found = list(_compared(name, source, count, progress))
+            if not found:
+                notes.append(f"{name}: sizes depend on data, so no shape fixes them")
+                continue
+            ratios = [ratio for _, ratio in found]
+            every += ratios
+            worst = max(found, key=lambda pair: pair[1])
+            words = ", ".join(f"{k}={v}" for k, v in worst[0].items())
+            seconds = round(time.perf_counter() - start)
+            rows.append((name, len(found), geometric_mean(ratios), max(ratios), words, seconds))
     mean, most = geometric_mean(every), max(every, default=1.0)
     return Page(
         "exact_shapes",
@@ -93,6 +95,7 @@ def run(only: Sequence[str] = (), count: int = SHAPES) -> Page:
             ),
         ),
         tuple(notes),
+        tuple(wrong),
     )
 
 

@@ -61,16 +61,18 @@ def run(only: Sequence[str] = ()) -> Page:
     gaps: list[tuple[Cell, ...]] = []
     wrong: list[str] = []
     found: dict[str, dict[str, float]] = {}
-    for name, source in Progress("orders").each(sources):
-        start = time.perf_counter()
-        case = source.case()
-        peaks, ours = peaks_by_method(case)
-        bound = case.bound(ours)
-        found[name] = {method: max(ratios(peaks[method], bound), default=1.0) for method in METHODS}
-        seconds = round(time.perf_counter() - start)
-        rows.append((name, source.family, case.nodes, *found[name].values(), ours.never_worse, seconds))
-        wrong += _below(name, peaks, bound)
-        gaps += _gap(name, case, peaks, bound, ours)
+    progress = Progress("orders")
+    for name, source in progress.each(sources):
+        with progress.attempt(name, wrong):
+            start = time.perf_counter()
+            case = source.case()
+            peaks, ours = peaks_by_method(case)
+            bound = case.bound(ours)
+            found[name] = {method: max(ratios(peaks[method], bound), default=1.0) for method in METHODS}
+            seconds = round(time.perf_counter() - start)
+            rows.append((name, source.family, case.nodes, *found[name].values(), ours.never_worse, seconds))
+            wrong += _below(name, peaks, bound)
+            gaps += _gap(name, case, peaks, bound, ours)
     worst = {name: by["ours"] for name, by in found.items()}
     rows += _means(found, {name: s.family for name, s in sources.items()})
     return Page(

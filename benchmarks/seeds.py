@@ -75,19 +75,22 @@ def run(only: Sequence[str] = (), seeds: int = SEEDS) -> Page:
     tasks = {f"{n} seed {seed}": (n, s, seed) for n, s in sources.items() for seed in range(seeds)}
     found: dict[str, list[_Run]] = {}
     single: list[tuple[Cell, ...]] = []
-    for _, (name, source, seed) in Progress("seeds").each(tasks):
-        model, level = source.load()
-        proto = shuffled(model.proto, model.view().graph, seed)
-        case = case_of(load_model(proto), level, source.ranges)
-        start = time.perf_counter()
-        ours = case.planned(replace(SearchLimits(), seed=seed))
-        seconds = time.perf_counter() - start
-        peaks = tuple(ours.at(s) for s in case.shapes)
-        bound = case.bound(ours)
-        before = max(ratios([ours.found.choice.before.at(s) for s in case.shapes], bound))
-        after = max(ratios(peaks, bound))
-        found.setdefault(name, []).append(_Run(peaks, before, after, seconds))
-        single.append((name, seed, before, after, seconds))
+    wrong: list[str] = []
+    progress = Progress("seeds")
+    for task, (name, source, seed) in progress.each(tasks):
+        with progress.attempt(task, wrong):
+            model, level = source.load()
+            proto = shuffled(model.proto, model.view().graph, seed)
+            case = case_of(load_model(proto), level, source.ranges)
+            start = time.perf_counter()
+            ours = case.planned(replace(SearchLimits(), seed=seed))
+            seconds = time.perf_counter() - start
+            peaks = tuple(ours.at(s) for s in case.shapes)
+            bound = case.bound(ours)
+            before = max(ratios([ours.found.choice.before.at(s) for s in case.shapes], bound))
+            after = max(ratios(peaks, bound))
+            found.setdefault(name, []).append(_Run(peaks, before, after, seconds))
+            single.append((name, seed, before, after, seconds))
     rows: list[tuple[Cell, ...]] = []
     widest = 0.0
     for name, runs in found.items():
@@ -123,4 +126,5 @@ def run(only: Sequence[str] = (), seeds: int = SEEDS) -> Page:
                 tuple(single),
             ),
         ),
+        wrong=tuple(wrong),
     )  # fmt: skip

@@ -53,9 +53,12 @@ def run(only: Sequence[str] = ()) -> Page:
     rows: list[tuple[Cell, ...]] = []
     tiers: Counter[tuple[str, str, str, str]] = Counter()
     unknown: list[float] = []
-    for name, source in Progress("verdicts").each(sources):
-        for width, ends in WIDTHS.items():
-            case = source.case(ends)
+    wrong: list[str] = []
+    progress = Progress("verdicts")
+    tasks = {f"{n} {width}": (n, s, width) for n, s in sources.items() for width in WIDTHS}
+    for task, (name, source, width) in progress.each(tasks):
+        with progress.attempt(task, wrong):
+            case = source.case(WIDTHS[width])
             if case.nodes > _MOST_NODES:
                 continue
             graph = case.graph
@@ -112,6 +115,7 @@ def run(only: Sequence[str] = ()) -> Page:
                 digits=5,
             ),
         ),
+        wrong=tuple(wrong),
     )
 
 

@@ -157,6 +157,17 @@ def test_exact_shapes(small):
     assert 1.0 <= mean <= largest
 
 
+def test_graph_that_fails_is_a_line_and_not_the_end(small, monkeypatch):
+    def broken(self, width=(1, None)):
+        raise RuntimeError("no such graph")
+
+    monkeypatch.setattr(GraphSource, "case", broken)
+    for part in (orders, verdicts, ablation, exact_shapes):
+        page = part.run(["other"])
+        assert page.wrong
+        assert all("RuntimeError: no such graph" in line for line in page.wrong)
+
+
 def test_scale():
     page = scale.run(["60"], orders.NO_SEARCH)
     (row,) = page.tables[0].rows
