@@ -120,7 +120,19 @@ def test_any_difference_is_seen(change):
     right = {"nodes": 10, "equal": 10, "formula": 8, "predicted": 8, "measured": 8}
     assert measured.Check(**right).holds
     assert measured.Check(**{**right, "formula": None}).holds
-    assert not measured.Check(**{**right, **change}).holds
+    changed = measured.Check(**{**right, **change})
+    assert not changed.holds
+    assert changed.as_predicted == (change == {"formula": 7})
+
+
+def test_counts_of_a_measurement(monkeypatch):
+    monkeypatch.setattr(measured, "build_random_graph", lambda nodes, seed: MIXED())
+    found = (measured.Check(10, 10, 8, 8, 8), measured.Check(10, 10, 7, 8, 8))
+    monkeypatch.setattr(measured, "check", lambda *_: found)
+    page = measured.run(["random"], graphs=3)
+    assert page.tables[0].rows == (("3 random graphs", 6, 6, 3, 60, 60),)
+    assert len(page.wrong) == 3
+    assert "by formula 7, predicted 8, measured 8" in page.wrong[0]
 
 
 # ------------------------------------------------------------------------------------------------ parts
