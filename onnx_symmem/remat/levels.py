@@ -36,7 +36,9 @@ __all__ = ["Level", "LevelOptions", "plan_levels"]
 Tick = Callable[[str, int, int], None]
 
 _PRESSING = 1 / 16  # of the largest peak among the samples: shapes below do not steer
-_TRIED = 2  # start orders per level, by what they promise
+_TRIED = 2  # start orders per level that are worked out
+_PROMISE = 3.0  # times the least cost on any trail: start orders beyond are passed over
+_EQUAL = 1e-9
 _MANY = 3_000  # nodes above which fewer start orders are tried
 _STEP = 0.01  # part of a peak by which a level has to be lower than the one before
 
@@ -132,19 +134,22 @@ class _Descent:
         """The least cost on the trail at which a target is met, infinite where none meets it."""
         return min((s.cost for s in self.trail if _meets(s.peaks, target)), default=np.inf)
 
-    def towards(self, target: np.ndarray, most: float) -> State | None:
-        """A state that meets a target, None where none was found; goes on where the trail is above it."""
-        met = [s for s in self.trail if _meets(s.peaks, target)]
-        above = [s for s in self.trail if not _meets(s.peaks, target)]
+    def reached(self, target: np.ndarray, most: float) -> list[State]:
+        """States that meet a target: those of the trail, and one found from where nothing is repeated."""
+        found = [s for s in self.trail if _meets(s.peaks, target)]
+        fresh = self.search.descend(self.search.start, target, most)[0]
+        return [*found, fresh] if _meets(fresh.peaks, target) else found
+
+    def settled(self, found: Sequence[State], target: np.ndarray, most: float) -> State:
+        """The cheapest state: of those found, and from where the trail was last above the target; pruned."""
+        above = [s for s in self.trail[1:] if not _meets(s.peaks, target)]
+        states = list(found)
         if above:
             near = min(above, key=lambda s: (_ratio(s.peaks, target), s.cost))
-            starts = (near,) if near is self.trail[0] else (near, self.trail[0])
-            met += [self.search.descend(start, target, most)[0] for start in starts]
-        met = [s for s in met if _meets(s.peaks, target)]
-        if not met:
-            return None
-        found = min(met, key=lambda s: s.cost)
-        return self.search.repaired(self.search.pruned(found, target), target)
+            further = self.search.descend(near, target, most)[0]
+            states += [further] if _meets(further.peaks, target) else []
+        best = min(states, key=lambda s: s.cost)
+        return self.search.repaired(self.search.pruned(best, target), target)
 
 
 def _schedules(
@@ -174,9 +179,13 @@ def _schedules(
         if tick is not None:
             tick("searching levels", len(starts) + number - 1, len(starts) + options.levels)
         target = base * (1 - (1 - least) * number / options.levels)
-        ranked = sorted(range(len(descents)), key=lambda k: (descents[k].cost_of(target), k))
-        states = (descents[k].towards(target, most) for k in ranked[:_TRIED])
-        found += [min((s for s in states if s is not None), key=lambda s: s.cost)]
+        promised = min(d.cost_of(target) for d in descents)
+        tried = [d for d in descents if d.cost_of(target) <= _PROMISE * promised + _EQUAL]
+        pairs = [(d, d.reached(target, most)) for d in tried]
+        pairs = [(d, states) for d, states in pairs if states]
+        pairs.sort(key=lambda pair: min(s.cost for s in pair[1]))
+        settled = [d.settled(states, target, most) for d, states in pairs[:_TRIED]]
+        found.append(min(settled, key=lambda s: s.cost))
     return _frontier(found, base)
 
 
