@@ -138,7 +138,8 @@ def _write_index(docs: Path) -> None:
             text = path.read_text()
             title = text.partition("\n")[0].removeprefix("# ")
             short = text.partition(_IN_SHORT)[2].partition("\n## ")[0].strip()
-            lines += ["", f"## [{title}]({path.name})", "", short]
+            made = [line for line in text.splitlines() if line.startswith(("- **command**", "- **date**"))]
+            lines += ["", f"## [{title}]({path.name})", "", *made, "", short]
     (docs / "README.md").write_text("\n".join(lines) + "\n")
 
 

@@ -36,7 +36,8 @@ def test_page_csv_and_list_are_written(tmp_path):
     assert all(value in text for value in MADE.values())
     assert "| ratio | 1.2 | <= 1.1 | no |" in text
     listed = (tmp_path / "docs" / "README.md").read_text()
-    assert "## [A part](part.md)\n\n| what | found | target | met |" in listed
+    assert "## [A part](part.md)\n\n- **command**: `make bench`\n- **date**: 2030" in listed
+    assert "| ratio | 1.2 | <= 1.1 | no |" in listed
     assert "Small numbers" not in listed
 
 
