@@ -27,19 +27,19 @@ from onnx_symmem.graph.save import StagedModel, check_target
 from onnx_symmem.graph.view import ModelView
 from onnx_symmem.memory.execution_order import default_order, priority_order
 from onnx_symmem.memory.peak import Peak, peak_of
-from onnx_symmem.memory.plan import PlanOptions, prepare
+from onnx_symmem.memory.plan import PlanInput, PlanOptions, prepare
 from onnx_symmem.memory.profile import MemoryProfile, profile
-from onnx_symmem.memory.sizes import from_written, value_sizes
+from onnx_symmem.memory.sizes import ValueSizes, from_written, value_sizes
 from onnx_symmem.order.bound import lower_bound
 from onnx_symmem.order.buffers import buffer_graph
-from onnx_symmem.order.candidates import SearchLimits
+from onnx_symmem.order.candidates import SearchLimits, peaks_at
 from onnx_symmem.order.check import check_choice
 from onnx_symmem.order.dispatch import Dispatch, check_dispatch, choose_versions
 from onnx_symmem.order.explanation import OrderExplanation, explain_order
 from onnx_symmem.order.planner import plan_order
 from onnx_symmem.order.selection import OrderChoice
 from onnx_symmem.order.steering import steering_shapes
-from onnx_symmem.rewrite.anchors import add_anchors, unread_results, with_anchors
+from onnx_symmem.rewrite.anchors import Anchor, add_anchors, unread_results, with_anchors
 from onnx_symmem.rewrite.reorder import reorder_nodes
 from onnx_symmem.rewrite.value_info import write_dims
 from onnx_symmem.run.baseline import baseline_plan, file_order, usable_baseline
@@ -223,13 +223,15 @@ def optimize_model(
             plan_options = PlanOptions(options.provider)
             keys = from_written(shapes.graph)
             given = {"onnxruntime": before.plan.order, "file": file_order(model, base, view)}
-            anchors = unread_results(prepare(view.graph, keys, plan_options), sizes, shapes.domain)
+            plain = prepare(view.graph, keys, plan_options)
+            anchors = unread_results(plain, sizes, shapes.domain)
             if anchors:
-                base = replace(base, proto=add_anchors(base.proto, anchors))
-                view = base.view()
-                shapes = infer_shapes(view, spec)
-                sizes, keys = value_sizes(shapes.graph), from_written(shapes.graph)
-                given = {name: with_anchors(order, anchors) for name, order in given.items()}
+                freed = replace(base, proto=add_anchors(base.proto, anchors))
+                again = infer_shapes(freed.view(), spec)
+                if _lowers(plain, sizes, again, before.plan.order, anchors, samples):
+                    base, view, shapes = freed, freed.view(), again
+                    sizes, keys = value_sizes(shapes.graph), from_written(shapes.graph)
+                    given = {name: with_anchors(order, anchors) for name, order in given.items()}
             prepared = {
                 "default": prepare(view.graph, keys, plan_options, default_order),
                 "priority": prepare(view.graph, keys, plan_options, priority_order),
@@ -298,6 +300,23 @@ def optimize_model(
         "default" if level == "none" else f"default at {level}", verified, files, proto, clock.seconds,
         dispatch, levels, planned.floor, explanation,
     )  # fmt: skip
+
+
+def _lowers(
+    plain: PlanInput,
+    sizes: ValueSizes,
+    anchored: ModelShapes,
+    order: Sequence[int],
+    anchors: Sequence[Anchor],
+    samples: Sequence[Mapping[str, int]],
+) -> bool:
+    """Whether anchors raise the peak at no sample: right at it their own eight bytes come on top."""
+    keys = from_written(anchored.graph)
+    new = prepare(anchored.graph.view, keys, plain.options).plan(with_anchors(order, anchors))
+    after = peaks_at(profile(new, value_sizes(anchored.graph)), samples)
+    return all(
+        a <= b for a, b in zip(after, peaks_at(profile(plain.plan(order), sizes), samples), strict=True)
+    )
 
 
 def _is_version(choice: OrderChoice, before: MemoryProfile) -> bool:
