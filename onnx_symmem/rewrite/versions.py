@@ -33,7 +33,7 @@ from onnx_symmem.memory.sizes import tensor_bytes
 from onnx_symmem.remat.expansion import Expansion
 from onnx_symmem.rewrite.expanded import expanded_infos, expanded_model, expanded_nodes
 from onnx_symmem.rewrite.guards import FITS, LEAST, LIMIT, Guard, GuardNodes, guard_nodes
-from onnx_symmem.rewrite.hiding import hiding_input
+from onnx_symmem.rewrite.hiding import hiding_inputs, is_vector_of_sizes
 from onnx_symmem.rewrite.reorder import EXECUTION_ORDER
 from onnx_symmem.rewrite.value_info import write_dims
 from onnx_symmem.shapes.names import dim_text
@@ -49,7 +49,7 @@ BRANCH = "symmem/versions"
 
 NO_LIMIT = (1 << 63) - 1
 
-_WORTH_HIDING = 256  # bytes; smaller outputs may be allocated early
+_WORTH_HIDING = 64  # bytes; smaller outputs may be allocated early
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,8 @@ class _Emission:
         self.results = [v for v in dict.fromkeys(self.base.outputs) if self._is_made(v)]
         self.taken = {v.name for sub in self.base.walk() for v in sub.values}
         self.taken.update(i.name for v in versions for i in v.expansion.instances)
-        self.hidden: dict[int, tuple[int, int]] = {}  # by base node: position of its input, rank of that
+        self.hidden: dict[int, tuple[int, ...]] = {}  # by base node: positions of its inputs
+        self.doubles: dict[int, str] = {}  # constant vectors of sizes: the name of their sum with zeros
         self.early = 0  # bytes of outputs that are allocated before a branch starts
         self.branch = BRANCH
         while any(n.name.startswith(self.branch) for sub in self.base.walk() for n in sub.nodes):
@@ -139,8 +140,11 @@ class _Emission:
         if len(self.versions) == 1 or not inputs:
             return self._one()
         self._hide()
-        ranks = sorted({rank for _, rank in self.hidden.values()})
-        overhead = self.early + 8 * sum(ranks) + len(self.versions) - 1
+        read = {self.base.nodes[n].inputs[at] for n, places in self.hidden.items() for at in places}
+        sums = self._sums(v for v in sorted(read) if is_vector_of_sizes(self.shapes.graph, v))
+        ranks = sorted({self._zeros_for(v) for v in read})
+        held = 8 * (sum(ranks) + sum(self._zeros_for(v) for v in sums))
+        overhead = self.early + held + len(self.versions) - 1
         peaks = [tuple(e + overhead for e in v.peaks) for v in self.versions]
         made = guard_nodes(
             Guard(inputs, self.domain, tuple(peaks), self.policy), self.opset, self.taken, ranks
@@ -151,7 +155,7 @@ class _Emission:
             peaks = [(*p, Expr.const(own)) for p in peaks]
             guard = Guard(inputs, self.domain, tuple(peaks), self.policy)
             made = guard_nodes(guard, self.opset, self.taken, ranks)
-        result = self._assembled(made)
+        result = self._assembled(made, sums)
         self._describe(result, [list(map(str, p)) for p in peaks], overhead, None)
         if self.rule == "default":
             _for_default(result, self.branch)
@@ -185,18 +189,35 @@ class _Emission:
             size = tensor_bytes(dims, self.shapes.graph.elem_types[value])
             known = None if size is None else size.as_int()
             node = self.base.nodes[self.base.values[value].producer]
-            at = None
+            at: tuple[int, ...] = ()
             if known is not None and known >= _WORTH_HIDING:
                 proto = self.written.graph.node[node.index]
-                at = hiding_input(proto, node, value, self.shapes.graph, opsets)
-            if at is None or self.hidden.get(node.index, (at,))[0] != at:
+                at = hiding_inputs(proto, node, value, self.shapes.graph, opsets)
+            if not at or self.hidden.get(node.index, at) != at:
                 self.early += known or 0
                 continue
-            source = self.shapes.graph.dims[node.inputs[at]]
-            self.hidden[node.index] = at, len(source or ())
+            self.hidden[node.index] = at
+
+    def _zeros_for(self, value: int) -> int:
+        """How many zeros disguise a value: its rank, or the length of a vector of sizes."""
+        dims = self.shapes.graph.dims[value] or ()
+        return dims[0].as_int() or 0 if is_vector_of_sizes(self.shapes.graph, value) else len(dims)
+
+    def _sums(self, vectors: Iterable[int]) -> list[int]:
+        """Name the sums with zeros of constant vectors; returns one of each that are equal."""
+        names: dict[bytes | int, str] = {}
+        first: list[int] = []
+        for value in vectors:
+            tensor = self.base.initializers.get(value)
+            key = value if tensor is None else numpy_helper.to_array(tensor).tobytes()
+            if key not in names:
+                names[key] = self._fresh(f"{self.branch}/sizes_{len(names)}")
+                first.append(value)
+            self.doubles[value] = names[key]
+        return first
 
     # -- the file ----------------------------------------------------------------------------------------
-    def _assembled(self, made: GuardNodes) -> onnx.ModelProto:
+    def _assembled(self, made: GuardNodes, sums: Sequence[int]) -> onnx.ModelProto:
         result = onnx.ModelProto()
         result.CopyFrom(self.written)
         graph = result.graph
@@ -207,6 +228,11 @@ class _Emission:
         del graph.node[:], graph.value_info[:]
         graph.node.extend(constants)
         graph.node.extend(made.nodes)
+        for value in sums:
+            name, length = self.doubles[value], self._zeros_for(value)
+            added = [self.base.values[value].name, made.zeros[length]]
+            graph.node.append(helper.make_node("Add", added, [name], name=name))
+            infos.append(helper.make_tensor_value_info(name, TensorProto.INT64, [length]))
         graph.node.append(self._nested(made))
         graph.value_info.extend(infos)
         graph.value_info.extend(made.infos)
@@ -259,16 +285,18 @@ class _Emission:
                 if node.op == "Constant" and not node.domain:
                     continue
                 if node.index in self.hidden and not step.number:
-                    at, rank = self.hidden[node.index]
-                    source = proto.input[at]
-                    if source not in hidden:
-                        hidden[source] = self._fresh(f"{source}/hidden{version}")
-                        nodes.append(
-                            helper.make_node(
-                                "Reshape", [source, zeros[rank]], [hidden[source]], name=hidden[source]
+                    for at in self.hidden[node.index]:
+                        value, source = node.inputs[at], proto.input[at]
+                        if value in self.doubles:
+                            proto.input[at] = self.doubles[value]
+                            continue
+                        if source not in hidden:
+                            hidden[source] = self._fresh(f"{source}/hidden{version}")
+                            read = [source, zeros[self._zeros_for(value)]]
+                            nodes.append(
+                                helper.make_node("Reshape", read, [hidden[source]], name=hidden[source])
                             )
-                        )
-                    proto.input[at] = hidden[source]
+                        proto.input[at] = hidden[source]
             nodes.append(proto)
         outputs = [renamed[self.base.values[v].name] for v in self.results]
         known = {*outputs, *(self.base.values[v].name for n in self.base.nodes if n.op == "Constant"

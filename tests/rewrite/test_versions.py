@@ -327,3 +327,45 @@ def test_outputs_of_fused_and_scattering_operators_are_not_early_either():
     feeds = {"x": np.random.default_rng(0).standard_normal((9, 20), np.float32)}
     for limit in (NO_LIMIT, 0):
         assert _same(_outputs(proto, feeds), _outputs(emitted.limited(limit), feeds))
+
+
+def test_reshaped_and_element_wise_results_are_not_early_either():
+    """Gradients as exporters write them: summed and reshaped to constant dims, and rows added to weights."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="r"),
+        helper.make_node("ReduceSum", ["r", "rows"], ["sum"], name="sum", keepdims=1),
+        helper.make_node("Reshape", ["sum", "flat"], ["bias"], name="bias"),
+        helper.make_node("Constant", [], ["square"], name="square", value=number("s", [4, -1])),
+        helper.make_node("Reshape", ["sum", "square"], ["folded"], name="folded"),
+        helper.make_node("Add", ["bias", "old"], ["moving"], name="moving"),
+        helper.make_node("Reshape", ["sum", "again"], ["other"], name="other"),
+        helper.make_node("Mul", ["bias", "other"], ["scale"], name="scale"),
+        helper.make_node("Exp", ["r"], ["y"], name="y"),
+    ]
+    outputs = [info("folded", [4, 5]), info("moving", [20]), info("scale", [20]), info("y", ["N", 20])]
+    weights = [
+        number("rows", [0]),
+        number("flat", [20]),
+        number("again", [20]),
+        number("old", np.ones(20), 1),
+    ]
+    proto = model(nodes, [info("x", ["N", 20])], outputs, weights)
+    relu, *others, exp = schedule_of(range(9))
+    emitted = Emitted(proto, [(relu, *others, exp), (relu, *others, relu, exp)])
+    # 80 bytes each, of which none is there from the start.
+    assert emitted.overhead < 80
+    branch = _branch(emitted.proto, 0)
+    assert {i.name: len(i.type.tensor_type.shape.dim) for i in branch.output}["moving/version0"] == 1
+    assert not any(d.dim_value for i in branch.output[:3] for d in i.type.tensor_type.shape.dim)
+    feeds = {"x": np.random.default_rng(0).standard_normal((9, 20), np.float32)}
+    for version, limit in enumerate((NO_LIMIT, 0)):
+        emitted.assert_runs(emitted.limited(limit), {"N": 9}, version)
+        assert _same(_outputs(proto, feeds), _outputs(emitted.limited(limit), feeds))
+
+
+@pytest.mark.parametrize("name", ["transformer_train", "unet", "mlp_train", "decoder"])
+def test_a_guard_is_at_most_a_hundred_nodes(name):
+    emitted = _with_levels(name, 5)
+    around = [n for n in emitted.proto.graph.node if n.op_type not in ("If", "Constant")]
+    assert 0 < len(around) <= 100
+    assert emitted.overhead <= 500
