@@ -20,7 +20,7 @@ from onnx_symmem.order.limits import SearchLimits, within_budget
 from onnx_symmem.remat.levels import LevelOptions
 from onnx_symmem.report.optimization import optimization_figures
 from onnx_symmem.report.results import Optimization
-from onnx_symmem.rewrite.reorder import execution_order_of
+from onnx_symmem.rewrite.reorder import delivery_of, execution_order_of
 from onnx_symmem.run.at_load import keys_at_load
 from onnx_symmem.run.inputs import Fill
 from onnx_symmem.run.measure import measure
@@ -145,7 +145,8 @@ def memory_profile(
     if name not in RULES:
         raise UsageError(f"order '{name}' is not known; expected one of {', '.join(RULES)}")
     rule = RULES[name]
-    prepared = prepare(view.graph, keys_at_load(loaded, shapes.graph), PlanOptions(provider), rule)
+    options = PlanOptions(provider, mem_reuse=delivery_of(loaded.proto) == "anchors")
+    prepared = prepare(view.graph, keys_at_load(loaded, shapes.graph), options, rule)
     return profile(prepared.plan(rule(view.graph)), value_sizes(shapes.graph))
 
 

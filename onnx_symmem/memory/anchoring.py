@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right, insort
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from onnx_symmem.graph.view import GraphView
 from onnx_symmem.memory.execution_order import check_order, full_from, places_in
 
-__all__ = ["Anchoring", "anchored_file"]
+__all__ = ["AnchoredSearch", "Anchoring", "anchored_file", "fewer_anchors"]
+
+_FURTHER = 32  # ends of a stretch that are tried beyond the one that was found first
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +89,25 @@ class _Playback:
         while self.coming and self.coming[-1][0] <= done:
             insort(self.ends, self.coming.pop()[1])
         last = done + longest - 1
+        best: tuple[int, list[tuple[int, int]]] | None = None
         while (at := bisect_right(self.ends, last) - 1) >= 0 and self.ends[at] >= done:
             end = self.ends[at]
             reached, edges = self._visit(self.order[end], done)
             if reached > end:
-                return end, edges
-            # What ran in order so far may be a stretch; what follows cannot be in one with it.
+                best = end, edges
+                break
+            # What ran in order so far may be a stretch; what follows is seldom in one with it.
             last = min(end - 1, max(reached - 1, done))
-        return None
+        if best is not None:
+            # Seldom is not never: a few of the next ends may be reached all the same.
+            first = bisect_right(self.ends, best[0])
+            for end in self.ends[first : first + _FURTHER]:
+                if end >= done + longest:
+                    break
+                reached, edges = self._visit(self.order[end], done)
+                if reached > end:
+                    best = end, edges
+        return best
 
     def _visit(self, leaf: int, done: int) -> tuple[int, list[tuple[int, int]]]:
         """The place up to which a visit of `leaf` can run the order from place `done`, and what that asks."""
@@ -142,3 +155,61 @@ class _Playback:
                 if not waiting[follower]:
                     heapq.heappush(ready, (key[follower], follower))
         return Anchoring(tuple(file), anchored) if len(file) == len(numbers) else None
+
+
+class AnchoredSearch:
+    """What DEFAULT runs of a file of an `Anchoring` when it has fewer anchors: nodes only, in order."""
+
+    def __init__(self, view: GraphView, file: Sequence[int]) -> None:
+        place = [0] * len(view.nodes)
+        for at, number in enumerate(file):
+            if number >= 0:
+                place[number] = at
+        self.file, self.view = file, view
+        self.before = tuple(
+            tuple(sorted(p, key=place.__getitem__)) if len(p) > 1 else p for p in view.predecessors
+        )
+        self.constants = [n for n in file if n >= 0 and view.nodes[n].op == "Constant"]
+
+    def order(self, anchored: Collection[int]) -> tuple[int, ...]:
+        """The order that runs where of all anchors only those of these nodes are there."""
+        after, before = self.view.successors, self.before
+        stack = [n if n >= 0 else ~n for n in self.file if (not after[n] if n >= 0 else ~n in anchored)]
+        done = list(self.constants)
+        seen = bytearray(len(before))
+        for node in done:
+            seen[node] = 1
+        while stack:
+            node = stack.pop()
+            if node < 0:
+                done.append(~node)
+            elif not seen[node]:
+                seen[node] = 1
+                stack.append(~node)
+                stack.extend(p for p in before[node] if not seen[p])
+        return tuple(done)
+
+
+def fewer_anchors(
+    view: GraphView, found: Anchoring, fits: Callable[[tuple[int, ...]], bool], trials: int
+) -> tuple[tuple[int, ...], Anchoring]:
+    """An order that `fits` and its file, with anchors left out as far as `trials` orders tell.
+
+    Halves are left out first, then quarters, down to single anchors.
+    """
+    search = AnchoredSearch(view, found.file)
+    kept = list(found.anchored)
+    size = len(kept)
+    while size and trials > 0:
+        at = 0
+        while at < len(kept) and trials > 0:
+            fewer = kept[:at] + kept[at + size :]
+            trials -= 1
+            if fits(search.order(frozenset(fewer))):
+                kept = fewer
+            else:
+                at += size
+        size //= 2
+    wanted = frozenset(kept)
+    file = tuple(n for n in found.file if n >= 0 or ~n in wanted)
+    return search.order(wanted), Anchoring(file, tuple(kept))

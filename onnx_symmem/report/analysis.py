@@ -23,7 +23,7 @@ from onnx_symmem.memory.sizes import value_sizes
 from onnx_symmem.order.bound import lower_bound
 from onnx_symmem.order.steering import steering_shapes
 from onnx_symmem.report.findings import data_symbols, settled
-from onnx_symmem.rewrite.reorder import EXECUTION_ORDER, execution_order_of
+from onnx_symmem.rewrite.reorder import EXECUTION_ORDER, delivery_of, execution_order_of
 from onnx_symmem.run.at_load import keys_at_load
 from onnx_symmem.run.branches import Branches, branches_of
 from onnx_symmem.run.inputs import resolve_shape
@@ -110,7 +110,8 @@ def analyse(
     sizes = value_sizes(shapes.graph)
     order = execution_order_of(model.proto)
     rule = default_order if order == "default" else priority_order
-    prepared = prepare(view.graph, keys_at_load(model, shapes.graph), PlanOptions(provider), rule)
+    options = PlanOptions(provider, mem_reuse=delivery_of(model.proto) == "anchors")
+    prepared = prepare(view.graph, keys_at_load(model, shapes.graph), options, rule)
     found = profile(prepared.plan(rule(view.graph)), sizes)
     planned = time.perf_counter()
     top = peak(found, shapes.domain)

@@ -25,7 +25,7 @@ from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import value_sizes
 from onnx_symmem.report.findings import left_out
 from onnx_symmem.report.results import SCHEMA_VERSION
-from onnx_symmem.rewrite.reorder import execution_order_of
+from onnx_symmem.rewrite.reorder import delivery_of, execution_order_of
 from onnx_symmem.run.at_load import keys_at_load
 from onnx_symmem.run.inputs import resolve_shape
 from onnx_symmem.run.pipeline import DomainSpec, domain_of
@@ -166,7 +166,8 @@ def model_demand(
     view = model.view()
     shapes = infer_shapes(view, domain_of(view, domain))
     rule = default_order if execution_order_of(model.proto) == "default" else priority_order
-    prepared = prepare(view.graph, keys_at_load(model, shapes.graph), PlanOptions(provider), rule)
+    options = PlanOptions(provider, mem_reuse=delivery_of(model.proto) == "anchors")
+    prepared = prepare(view.graph, keys_at_load(model, shapes.graph), options, rule)
     found = profile(prepared.plan(rule(view.graph)), value_sizes(shapes.graph))
     missing = left_out(found)
     if missing:

@@ -52,15 +52,15 @@ def unread_results(prepared: PlanInput, sizes: ValueSizes, domain: Domain) -> tu
     return tuple(found)
 
 
-def add_anchors(model: onnx.ModelProto, anchors: Sequence[Anchor]) -> onnx.ModelProto:
-    """A copy of `model` with a dangling `Size` per anchor, behind all its nodes."""
+def add_anchors(model: onnx.ModelProto, anchors: Sequence[Anchor], purpose: str = "freed") -> onnx.ModelProto:
+    """A copy of `model` with a dangling `Size` per anchor, behind all its nodes, named after its purpose."""
     result = onnx.ModelProto()
     result.CopyFrom(model)
     graph = result.graph
     taken = {name for node in graph.node for name in (node.name, *node.output)}
     taken |= {i.name for i in graph.input} | {t.name for t in graph.initializer}
     for anchor in anchors:
-        name = f"{anchor.name}/freed"
+        name = f"{anchor.name}/{purpose}"
         while name in taken:
             name += "_"
         taken.add(name)

@@ -19,7 +19,7 @@ from onnx_symmem.graph.view import GraphView
 from onnx_symmem.shapes.names import dim_text
 from onnx_symmem.shapes.table import GraphShapes, ModelShapes
 
-__all__ = ["write_dims"]
+__all__ = ["optional_values", "write_dims"]
 
 
 def write_dims(model: onnx.ModelProto, shapes: ModelShapes) -> onnx.ModelProto:
@@ -49,7 +49,7 @@ def _name_input_dims(graph: onnx.GraphProto, shapes: GraphShapes) -> None:
 
 def _write_graph(graph: onnx.GraphProto, shapes: GraphShapes) -> None:
     contract = {v.name for v in graph.input} | {v.name for v in graph.output}
-    wrapped = _wrapped(shapes.view, frozenset())
+    wrapped = optional_values(shapes.view, frozenset())
     declared = {info.name: info for info in graph.value_info}
     fresh: list[onnx.ValueInfoProto] = []
     for value in shapes.view.values:
@@ -73,8 +73,8 @@ def _write_graph(graph: onnx.GraphProto, shapes: GraphShapes) -> None:
                     _write_graph(attribute.g, inner)
 
 
-def _wrapped(view: GraphView, outer: frozenset[int]) -> set[int]:
-    """Values that are optionals, whose dims are those of what they hold; `outer`: of the enclosing graph."""
+def optional_values(view: GraphView, outer: frozenset[int]) -> set[int]:
+    """Values that are optionals, whose dims are those of what they hold; `outer`: in the enclosing graph."""
     found = {v for v, at in view.outer.items() if at in outer}
     for index in view.inputs:
         declared = view.values[index].type
@@ -82,7 +82,9 @@ def _wrapped(view: GraphView, outer: frozenset[int]) -> set[int]:
             found.add(index)
     for node in view.nodes:
         known = frozenset(found)
-        inner = [(sub, _wrapped(sub, known)) for sub in node.subgraphs.values()] if node.op == "If" else []
+        inner = (
+            [(sub, optional_values(sub, known)) for sub in node.subgraphs.values()] if node.op == "If" else []
+        )
         for position, value in enumerate(node.outputs):
             passed_on = node.op == "Identity" and node.inputs[0] in found
             branches = any(sub.outputs[position] in values for sub, values in inner)

@@ -104,10 +104,12 @@ def _made_twice(graph: onnx.GraphProto, outer: frozenset[str]) -> str | None:
     return None
 
 
-def baseline_plan(base: LoadedModel, shapes: GraphShapes, level: str, provider: str) -> Plan:
+def baseline_plan(
+    base: LoadedModel, shapes: GraphShapes, level: str, provider: str, mem_reuse: bool = False
+) -> Plan:
     """The plan that would have run: ONNX Runtime's order, with the dims it knows once `base` is loaded."""
     rule = default_order if level == "none" else _saved_order
-    prepared = prepare(shapes.view, keys_at_load(base, shapes), PlanOptions(provider), rule)
+    prepared = prepare(shapes.view, keys_at_load(base, shapes), PlanOptions(provider, mem_reuse), rule)
     return prepared.plan(rule(shapes.view))
 
 

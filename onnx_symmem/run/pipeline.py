@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from onnx_symmem.errors import DomainError
+from onnx_symmem.errors import DomainError, UsageError
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.graph.load import LoadedModel, check_external_data, external_entry, graphs_of, load_model
@@ -40,9 +40,10 @@ from onnx_symmem.order.planner import plan_order
 from onnx_symmem.order.selection import OrderChoice
 from onnx_symmem.order.steering import steering_shapes
 from onnx_symmem.rewrite.anchors import Anchor, add_anchors, unread_results, with_anchors
-from onnx_symmem.rewrite.reorder import reorder_nodes
+from onnx_symmem.rewrite.reorder import DELIVERIES, reorder_nodes
 from onnx_symmem.rewrite.value_info import write_dims
 from onnx_symmem.run.baseline import baseline_plan, file_order, usable_baseline
+from onnx_symmem.run.delivery import Delivered, deliver_anchored
 from onnx_symmem.run.inputs import Fill, check_names, resolve_shape
 from onnx_symmem.run.session import cuda_problem
 from onnx_symmem.run.several import (
@@ -84,6 +85,7 @@ class OptimizeOptions:
     dispatch: bool = True
     levels: LevelWish | None = None
     explain: bool = False
+    delivery: str = "order"
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,8 @@ class OptimizedModel:
     would have run. `files` are what was written, empty without a target; `proto` then holds its weights
     (at level none without verification it is left as it came), else it refers to its data file. `seconds`
     are per stage. `dispatch` are the orders among which the shapes decide, `levels` the schedules among which
-    a memory limit decides, the first being the chosen order; None where that alone was written.
+    a memory limit decides, the first being the chosen order; None where that alone was written. `delivered`
+    is the model with anchors where they keep the order.
     """
 
     source: LoadedModel
@@ -116,6 +119,7 @@ class OptimizedModel:
     levels: LevelPlan | None = None
     floor: tuple[int, ...] = ()
     explanation: OrderExplanation | None = None
+    delivered: Delivered | None = None
 
     @property
     def after(self) -> Peak:
@@ -195,6 +199,7 @@ def optimize_model(
     Raises the errors of `onnx_symmem.errors`; nothing is written in that case.
     """
     options = options or OptimizeOptions()
+    anchored = _anchored(options)
     clock = _Clock(tick)
     if out is not None:
         check_target(out)
@@ -219,7 +224,7 @@ def optimize_model(
                 resolve_shape(shapes, at)
             samples = steering_shapes(shapes.domain, shapes.input_symbols)
         with clock.stage("plan", "planning"):
-            before = profile(baseline_plan(base, shapes.graph, level, options.provider), sizes)
+            before = profile(baseline_plan(base, shapes.graph, level, options.provider, anchored), sizes)
             plan_options = PlanOptions(options.provider)
             keys = from_written(shapes.graph)
             given = {"onnxruntime": before.plan.order, "file": file_order(model, base, view)}
@@ -238,24 +243,35 @@ def optimize_model(
             }
             planned = plan_order(
                 prepared, sizes, shapes.domain, samples, before, given, options.search, clock.tick,
-                specialists=options.dispatch,
+                specialists=options.dispatch and not anchored,
             )  # fmt: skip
             choice, notices = planned.choice, (*notices, *planned.notices)
-            notices += _hoisted(choice, before)
+            notices += () if anchored else _hoisted(choice, before)
         with clock.stage("prove", "proving"):
             orders = [candidate.order for candidate in planned.candidates]
             least = lower_bound(prepared["priority"], sizes, shapes.domain, orders, samples)
             bound = peak_of(least, shapes.domain)
-            optimal = plan_le(choice.after.members, bound.members, shapes.domain).proved
         explanation = None
         if options.explain:
             with clock.stage("explain", "explaining the order"):
                 buffers = buffer_graph(prepared["priority"])
                 explanation = explain_order(choice, buffers, sizes, samples, planned.floor)
+        delivered = None
+        if anchored:
+            with clock.stage("anchor", "placing anchors"):
+                delivered = deliver_anchored(
+                    base, shapes, sizes, prepared["default"], planned, given["onnxruntime"], samples
+                )
+                base, shapes, sizes, choice = delivered.plan
+                notices += delivered.notices
+        with clock.stage("prove", "proving"):
+            optimal = plan_le(choice.after.members, bound.members, shapes.domain).proved
         with clock.stage("check", "checking the plan"):
             check_choice(choice, sizes, shapes.domain, samples)
         proto, dispatch, levels = None, None, None
-        if options.levels is not None:
+        if delivered is not None:
+            proto = reorder_nodes(delivered.proto, choice.chosen.file, "default", options.delivery)
+        elif options.levels is not None:
             with clock.stage("levels", "searching levels"):
                 levels, more = plan_limit(
                     options.levels, shapes, keys, sizes, prepared["priority"], choice, samples, clock.tick
@@ -298,8 +314,20 @@ def optimize_model(
     return OptimizedModel(
         model, options.provider, level, notices, shapes, samples, before, choice, bound, optimal,
         "default" if level == "none" else f"default at {level}", verified, files, proto, clock.seconds,
-        dispatch, levels, planned.floor, explanation,
+        dispatch, levels, planned.floor, explanation, delivered,
     )  # fmt: skip
+
+
+def _anchored(options: OptimizeOptions) -> bool:
+    """Whether the file is to keep the plan by itself."""
+    if options.delivery not in DELIVERIES:
+        raise UsageError(
+            f"delivery '{options.delivery}' is not known; expected one of {', '.join(DELIVERIES)}"
+        )
+    anchored = options.delivery == "anchors"
+    if anchored and options.levels is not None:
+        raise UsageError("delivery 'anchors' writes one order: it cannot be given a memory limit or levels")
+    return anchored
 
 
 def _lowers(

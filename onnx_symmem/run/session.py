@@ -30,7 +30,7 @@ import onnx.helper
 
 from onnx_symmem.errors import ModelFileError, RunFailed, UnsupportedModel, UsageError
 from onnx_symmem.graph.load import LoadedModel, check_external_data
-from onnx_symmem.rewrite.reorder import execution_order_of
+from onnx_symmem.rewrite.reorder import delivery_of, execution_order_of
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -162,8 +162,15 @@ def kept(provider: str = "cpu") -> SessionSettings:
 
 
 def kept_for(model: LoadedModel, provider: str = "cpu") -> SessionSettings:
-    """The same for one model, which says in its metadata under which traversal it runs as planned."""
-    return SessionSettings(provider=provider, execution_order=execution_order_of(model.proto))
+    """The same for one model, which says in its metadata under which traversal it runs as planned.
+
+    A model with anchors is planned with memory reuse.
+    """
+    return SessionSettings(
+        provider=provider,
+        execution_order=execution_order_of(model.proto),
+        mem_reuse=delivery_of(model.proto) == "anchors",
+    )
 
 
 def shipped(provider: str = "cpu") -> SessionSettings:

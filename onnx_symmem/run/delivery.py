@@ -1,0 +1,259 @@
+"""A chosen order -> a file that keeps it under ONNX Runtime's default traversal, for those who have no other.
+
+The order is kept by anchors (memory/anchoring.py), as few as do for its peak. Outside Python freed buffers
+are reused; where that raises the peak, texts of dims keep it from happening (rewrite/separation.py). The plan
+of the file, anchors and reuse counted, is proved anew never to need more than what would have run, which
+reused buffers too. Where that fails for the best orders, the one that would have run is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+
+from onnx_symmem.expr.plan_order import PlanOrder, plan_le
+from onnx_symmem.expr.samples import legal_near
+from onnx_symmem.graph.load import LoadedModel
+from onnx_symmem.memory.anchoring import Anchoring, anchored_file, fewer_anchors
+from onnx_symmem.memory.execution_order import default_order
+from onnx_symmem.memory.peak import Peak, peak
+from onnx_symmem.memory.plan import PlanInput, PlanOptions, prepare
+from onnx_symmem.memory.profile import MemoryProfile, profile
+from onnx_symmem.memory.sizes import ValueSizes, from_written, value_sizes
+from onnx_symmem.order.buffers import buffer_graph
+from onnx_symmem.order.candidates import CandidateOrder, buffer_bytes, peaks_at, rank
+from onnx_symmem.order.moments import Moments
+from onnx_symmem.order.planner import PlannedOrder
+from onnx_symmem.order.selection import OrderChoice
+from onnx_symmem.rewrite.anchors import Anchor, add_anchors
+from onnx_symmem.rewrite.separation import separate_buffers
+from onnx_symmem.rewrite.value_info import optional_values, write_dims
+from onnx_symmem.run.at_load import keys_at_load
+from onnx_symmem.shapes.engine import infer_shapes
+from onnx_symmem.shapes.table import GraphShapes, ModelShapes
+
+__all__ = ["Delivered", "deliver_anchored"]
+
+_ALIKE = 3  # orders of equal peaks of which the one with the fewest anchors is taken
+_OTHERS = 3  # orders that are tried where anchors make these need more than what would have run
+_TRIALS = 256  # orders that are tried to do without anchors, per order and round
+_ROUNDS = 8  # of leaving out anchors; each but the first has a shape more, at which too few were left
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """A model with anchors, all dims written, and its plan.
+
+    `base` has the anchors behind its nodes, `shapes` and `sizes` are inferred of it, `proto` is the same with
+    all dims; `choice.chosen.file` is the order in which its nodes are to stand. `anchors` counts those that
+    keep the order, `separated` says that texts of dims keep buffers from being reused.
+    """
+
+    base: LoadedModel
+    shapes: ModelShapes
+    sizes: ValueSizes
+    proto: onnx.ModelProto
+    choice: OrderChoice
+    anchors: int
+    separated: bool
+    notices: tuple[str, ...] = ()
+
+    @property
+    def plan(self) -> tuple[LoadedModel, ModelShapes, ValueSizes, OrderChoice]:
+        """What takes the place of the plan without anchors."""
+        return self.base, self.shapes, self.sizes, self.choice
+
+
+def deliver_anchored(
+    base: LoadedModel,
+    shapes: ModelShapes,
+    sizes: ValueSizes,
+    prepared: PlanInput,
+    planned: PlannedOrder,
+    ran: Sequence[int],
+    samples: Sequence[Mapping[str, int]],
+) -> Delivered:
+    """The best of the planned orders as a file that keeps it, or `ran`, the one that would have run.
+
+    `planned` is over `prepared`, the graph under the default traversal without reuse of buffers; its
+    `choice.before` is what would have run, with it. `samples` are those of the choice's peaks.
+    """
+    choice, domain = planned.choice, shapes.domain
+    writer = _Writer(base, shapes, sizes, prepared, planned.shapes)
+    outcomes = {choice.chosen.name: "proved"} if choice.never_worse == "proved" else {}
+    for candidate, order, found in _in_turn(writer, planned):
+        written = writer.written(order, found)
+        after = peak(written.profile, domain)
+        verdict = plan_le(after.members, choice.before.members, domain)
+        if verdict.proved:
+            outcomes[candidate.name] = "chosen"
+            return _delivered(written, candidate.name, after, choice, samples, outcomes, proof=verdict)
+        outcomes[candidate.name] = "undecided" if verdict.witness is None else "refuted"
+    written = writer.written(*writer.file_of(ran))
+    name = planned.candidates[0].name
+    outcomes[name] = "chosen"
+    found_better = choice.never_worse == "proved" and choice.chosen.order != tuple(ran)
+    words = (
+        "better orders need more than they save for their anchors at some shape: ONNX Runtime's own is kept"
+    )
+    after = peak(written.profile, domain)
+    verdict = plan_le(after.members, choice.before.members, domain)
+    return _delivered(
+        written, name, after, choice, samples, outcomes, (words,) if found_better else (),
+        verdict if verdict.proved else None,
+    )  # fmt: skip
+
+
+def _in_turn(
+    writer: _Writer, planned: PlannedOrder
+) -> Iterator[tuple[CandidateOrder, tuple[int, ...], Anchoring]]:
+    """Orders to be proved: those with the peaks of the chosen one, fewest anchors first, then the others."""
+    choice = planned.choice
+    if choice.never_worse != "proved":
+        return
+    chosen = choice.chosen
+    others = [c for c in rank(planned.candidates) if c is not chosen]
+    alike = [chosen, *(c for c in others if c.peaks == chosen.peaks)][:_ALIKE]
+    files = [(candidate, *writer.fewest(candidate)) for candidate in alike]
+    yield from sorted(files, key=lambda f: len(f[2].anchored))
+    limit = [choice.before.at(shape) for shape in planned.shapes]
+    below = [c for c in others if c not in alike and all(p <= b for p, b in zip(c.peaks, limit, strict=True))]
+    for candidate in below[:_OTHERS]:
+        yield candidate, *writer.fewest(candidate)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A file with anchors, and its exact profile."""
+
+    base: LoadedModel
+    shapes: ModelShapes
+    sizes: ValueSizes
+    proto: onnx.ModelProto
+    file: tuple[int, ...]
+    profile: MemoryProfile
+    anchors: int
+    separated: bool
+
+
+class _Writer:
+    """Orders of one graph as files with anchors."""
+
+    def __init__(
+        self,
+        base: LoadedModel,
+        shapes: ModelShapes,
+        sizes: ValueSizes,
+        prepared: PlanInput,
+        at: Sequence[Mapping[str, int]],
+    ) -> None:
+        self.base, self.shapes, self.sizes, self.prepared = base, shapes, sizes, prepared
+        self.view = shapes.graph.view
+        self.values = _anchor_values(shapes.graph)
+        self.graph = buffer_graph(prepared)
+        self._judge_at(tuple(at))
+
+    def file_of(self, order: Sequence[int]) -> tuple[tuple[int, ...], Anchoring]:
+        """A file that runs the order; where there is none, what runs of the nearest."""
+        found = anchored_file(self.view, order, self.values.keys())
+        if found is not None:
+            return tuple(order), found
+        return default_order(self.view, order), Anchoring(tuple(order), ())
+
+    def fewest(self, candidate: CandidateOrder) -> tuple[tuple[int, ...], Anchoring]:
+        """The same, or with fewer anchors another order that is proved never to need more."""
+        order, found = self.file_of(candidate.order)
+        wanted = peak(profile(self.prepared.plan(order), self.sizes), self.shapes.domain)
+        for _ in range(_ROUNDS if found.anchored else 0):
+            other, fewer = fewer_anchors(self.view, found, self._no_worse_than(order), _TRIALS)
+            after = peak(profile(self.prepared.plan(other), self.sizes), self.shapes.domain)
+            verdict = plan_le(after.members, wanted.members, self.shapes.domain)
+            if verdict.proved:
+                again = anchored_file(self.view, other, self.values.keys())
+                better = again is not None and len(again.anchored) < len(fewer.anchored)
+                return other, again if again is not None and better else fewer
+            shape = legal_near(self.shapes.domain, {**self.at[0], **(verdict.witness or {})})
+            if verdict.witness is None or shape is None or shape in self.at:
+                break
+            self._judge_at((*self.at, shape))
+        return order, found
+
+    def _no_worse_than(self, order: Sequence[int]) -> Callable[[tuple[int, ...]], bool]:
+        most = self._peaks(order)
+        return lambda other: bool((self._peaks(other) <= most).all())
+
+    def _judge_at(self, shapes: tuple[Mapping[str, int], ...]) -> None:
+        self.at = shapes
+        self.moments = Moments(self.graph, buffer_bytes(self.graph, self.sizes, shapes))
+
+    def _peaks(self, order: Sequence[int]) -> np.ndarray:
+        return np.asarray(self.moments.along(order).max(axis=0, initial=0.0))
+
+    def written(self, order: Sequence[int], found: Anchoring) -> _Written:
+        """The file with its anchors and dims, and its profile with reuse of buffers."""
+        values = self.view.values
+        anchors = [Anchor(v := self.values[node], node, values[v].name) for node in found.anchored]
+        base = replace(self.base, proto=add_anchors(self.base.proto, anchors, "anchor"))
+        shapes = infer_shapes(base.view(), self.shapes.domain)
+        view, sizes = shapes.graph.view, value_sizes(shapes.graph)
+        number = {node: len(order) + k for k, node in enumerate(found.anchored)}
+        file = tuple(n if n >= 0 else number[~n] for n in found.file)
+        runs = default_order(view, file)
+        proto = write_dims(base.proto, shapes)
+        provider = self.prepared.options.provider
+        free = prepare(view, from_written(shapes.graph), PlanOptions(provider), default_order).plan(runs)
+        options = PlanOptions(provider, mem_reuse=True)
+
+        def reusing(model: onnx.ModelProto) -> MemoryProfile:
+            keys = keys_at_load(replace(base, proto=model), shapes.graph)
+            return profile(prepare(view, keys, options, default_order).plan(runs), sizes)
+
+        plain = reusing(proto)
+        least = peak(profile(free, sizes), shapes.domain)
+        separated = not plan_le(peak(plain, shapes.domain).members, least.members, shapes.domain).proved
+        if separated:
+            proto = separate_buffers(proto, shapes, free)
+            plain = reusing(proto)
+        return _Written(base, shapes, sizes, proto, file, plain, len(anchors), separated)
+
+
+def _anchor_values(shapes: GraphShapes) -> Mapping[int, int]:
+    """Per node that may have an anchor: the output that it reads, a tensor with a name."""
+    view, optional = shapes.view, optional_values(shapes.view, frozenset())
+    found: dict[int, int] = {}
+    for node in view.nodes:
+        for value in node.outputs:
+            if value < 0 or value in optional or shapes.dims[value] is None or not shapes.elem_types[value]:
+                continue
+            declared = view.values[value].type
+            if declared is None or declared.WhichOneof("value") in ("tensor_type", None):
+                found.setdefault(node.index, value)
+    return found
+
+
+def _delivered(
+    written: _Written,
+    name: str,
+    after: Peak,
+    choice: OrderChoice,
+    samples: Sequence[Mapping[str, int]],
+    outcomes: Mapping[str, str],
+    notices: tuple[str, ...] = (),
+    proof: PlanOrder | None = None,
+) -> Delivered:
+    found = written.profile
+    chosen = CandidateOrder(
+        name, found.plan.order, "default", written.file, found, peaks_at(found, samples)
+    )  # fmt: skip
+    tried = tuple(replace(t, outcome=outcomes.get(t.name, t.outcome)) for t in choice.tried)
+    never_worse = "kept" if proof is None else "proved"
+    made = replace(
+        choice, chosen=chosen, never_worse=never_worse, after=after, proof=proof, tried=tried
+    )  # fmt: skip
+    return Delivered(
+        written.base, written.shapes, written.sizes, written.proto, made, written.anchors, written.separated,
+        notices,
+    )  # fmt: skip
