@@ -60,11 +60,26 @@ __all__ = ["command"]
 )  # fmt: skip
 @click.option(
     "--levels", type=click.IntRange(0, 8), default=None, metavar="N",
-    help="Schedules besides the first; without --memory-limit the limit is given at run time. Default 4.",
+    help="Schedules besides the first, down to the lowest peak within --max-slowdown; without --memory-limit "
+    "the limit is given at run time. Default 4.",
 )  # fmt: skip
 @click.option(
     "--max-slowdown", type=click.FloatRange(1.0), default=1.3, show_default=True,
     help="What a level may take of the time of the first, as modelled.",
+)  # fmt: skip
+@click.option(
+    "--recompute/--no-recompute", "recompute", default=None,
+    help="Whether levels run operators again.  [default: recompute]",
+)  # fmt: skip
+@click.option(
+    "--offload/--no-offload", "offload", default=None,
+    help="Whether levels send tensors to the host and back; needs --ep cuda, and is the default there. "
+    "Such a model runs on ONNX Runtime only.",
+)  # fmt: skip
+@size_option(
+    "--host-bandwidth", required=False,
+    words="Bytes per second between device and host, with which the time of offloading is modelled. Default "
+    "20GB.",
 )  # fmt: skip
 @budget_options
 @click.option("--no-verify", is_flag=True, help="Do not run original and result before writing.")
@@ -83,6 +98,9 @@ def command(
     memory_limit: int | None,
     levels: int | None,
     max_slowdown: float,
+    recompute: bool | None,
+    offload: bool | None,
+    host_bandwidth: int | None,
     counts: tuple[str, ...],
     reserve: int,
     time_budget: float | None,
@@ -115,6 +133,9 @@ def command(
             memory_limit=memory_limit,
             levels=levels,
             max_slowdown=max_slowdown,
+            recompute=recompute,
+            offload=offload,
+            host_bandwidth=host_bandwidth,
             counts=counts,
             reserve=reserve,
             time_budget=time_budget,

@@ -17,7 +17,9 @@ from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import value_sizes
 from onnx_symmem.order.limits import SearchLimits, within_budget
+from onnx_symmem.remat.cost import Machine
 from onnx_symmem.remat.levels import LevelOptions
+from onnx_symmem.remat.search import RematLimits
 from onnx_symmem.report.optimization import optimization_figures
 from onnx_symmem.report.results import Optimization
 from onnx_symmem.rewrite.reorder import delivery_of, execution_order_of
@@ -78,6 +80,9 @@ def optimize(
     memory_limit: int | None = None,
     levels: int | None = None,
     max_slowdown: float = 1.3,
+    recompute: bool | None = None,
+    offload: bool | None = None,
+    host_bandwidth: float | None = None,
     counts: Sequence[str] = SCOPES,
     reserve: int = 0,
     time_budget: float | None = None,
@@ -93,7 +98,10 @@ def optimize(
     of the inputs choose from. memory_limit (bytes), levels: write up to `levels` (4) further schedules that
     repeat operators for a lower peak, each at most `max_slowdown` times as slow by a model of time; at run
     time the first runs that stays within the limit, which is also the input `symmem_memory_limit`. It covers
-    `counts` and `reserve` bytes. time_budget: seconds on a usual core that the search may take, counted in
+    `counts` and `reserve` bytes. recompute, offload: which ways to a lower peak are allowed, by default to
+    run operators again, and on cuda to send tensors to the host and back at `host_bandwidth` (2e10) bytes per
+    second; asking for one of them asks for levels.
+    time_budget: seconds on a usual core that the search may take, counted in
     steps: a budget gives the same model everywhere (default 20, less for large graphs; 0: heuristics only).
     seed: of the search and of generated inputs. explain: say in `figures.explanation` what pins the peak.
     progress: called with (stage, steps done, steps in all).
@@ -104,8 +112,15 @@ def optimize(
     if time_budget is not None:
         limits = within_budget(time_budget, limits)
     wish = None
-    if memory_limit is not None or levels is not None:
-        wanted = LevelOptions(levels=4 if levels is None else levels, max_slowdown=max_slowdown)
+    if memory_limit is not None or levels is not None or recompute or offload:
+        if host_bandwidth is not None and not host_bandwidth > 0:
+            raise UsageError(f"host bandwidth {host_bandwidth}: expected bytes per second, more than 0")
+        wanted = LevelOptions(
+            4 if levels is None else levels,
+            max_slowdown,
+            machine=Machine() if host_bandwidth is None else Machine(host_bandwidth=host_bandwidth),
+            limits=_ways(provider, recompute, offload),
+        )
         wish = LevelWish(memory_limit, tuple(counts), reserve, wanted)
     options = OptimizeOptions(
         provider,
@@ -121,6 +136,20 @@ def optimize(
     )
     found = optimize_model(model, target, domain, options, progress)
     return Optimized(found.proto, optimization_figures(found, target), found)
+
+
+def _ways(provider: str, recompute: bool | None, offload: bool | None) -> RematLimits:
+    """What levels may be made with; UsageError where that is nothing."""
+    if offload and provider == "cpu":
+        raise UsageError(
+            "offloading needs the provider cuda: on the CPU the host's memory is the memory that is limited"
+        )
+    ways = RematLimits(recompute=recompute is not False, offload=provider != "cpu" and offload is not False)
+    if not (ways.recompute or ways.offload):
+        raise UsageError(
+            "levels are asked for, but neither recomputing nor offloading is allowed to make them with"
+        )
+    return ways
 
 
 def infer_shapes(model: Any, domain: DomainSpec = None) -> ModelShapes:

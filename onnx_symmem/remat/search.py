@@ -91,7 +91,12 @@ class Search:
         return State(marks, derived, timeline(self.tables, derived[0]), cost)
 
     def _derived(self, marks: frozenset[Mark]) -> Derived:
-        return derive(self.tables, self.order, _by_class(marks), _moved(marks))
+        return derive(self.tables, self.order, _by_class(marks), self._moved(marks))
+
+    def _moved(self, marks: Iterable[Mark]) -> frozenset[int]:
+        """Classes that come back from the host: those marked so, or all where nothing may run again."""
+        anyway = not self.limits.recompute
+        return frozenset(group for group, moment in marks if moment == MOVED or anyway)
 
     def _cost(self, derived: Derived) -> float:
         n = self.tables.nodes
@@ -123,7 +128,7 @@ class Search:
                 break
             over = state.line.by_step / target
             step, shape = (int(k) for k in np.unravel_index(int(over.argmax()), over.shape))
-            scene = Scene(tables, _by_class(state.marks), state.derived, state.line, _moved(state.marks))
+            scene = Scene(tables, _by_class(state.marks), state.derived, state.line, self._moved(state.marks))
             moment = state.derived[1][step]
             prices = [p * self.byte_seconds for p in _PRICES if self.limits.recompute]
             found = best_regenerations(scene, step, shape, prices, self.limits.idle, self.limits.offload)
@@ -227,10 +232,6 @@ def _by_class(marks: Iterable[Mark]) -> dict[int, list[int]]:
         if moment != MOVED:
             absent.setdefault(group, []).append(moment)
     return absent
-
-
-def _moved(marks: Iterable[Mark]) -> frozenset[int]:
-    return frozenset(group for group, moment in marks if moment == MOVED)
 
 
 def _score(state: State, target: np.ndarray) -> tuple[float, float]:

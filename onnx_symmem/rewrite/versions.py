@@ -358,6 +358,8 @@ class _Emission:
         }
         if self.policy == FITS:
             document["limit"] = {"input": LIMIT, "default": self.limit}
+        if any(v.expansion.offloaded for v in self.versions):
+            document["needs"] = "onnxruntime"  # MemcpyToHost and MemcpyFromHost are no operators of ONNX
         if chosen is not None:
             document["only"] = chosen
         kept = [e for e in result.metadata_props if e.key not in (VERSIONS, EXECUTION_ORDER)]

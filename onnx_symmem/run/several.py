@@ -136,6 +136,11 @@ def plan_limit(
         notices.append("level 0 runs with its shape arithmetic first; that it is never worse is not proved")
     if len(levels) == 1:
         notices.append("no repeat lowers the peak within the slowdown allowed: one level is written")
+    if any(level.offloaded for level in levels):
+        notices.append(
+            "levels offload tensors: the model has MemcpyToHost and MemcpyFromHost, which only ONNX Runtime "
+            "runs and onnx.checker does not know"
+        )
     counted = Expr.const(wish.reserve)
     counted = counted + chosen.profile.inputs if "inputs" in wish.counts else counted
     counted = counted + chosen.profile.weights if "weights" in wish.counts else counted
