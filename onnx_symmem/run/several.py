@@ -152,6 +152,8 @@ def levelled_model(
 ) -> tuple[onnx.ModelProto, LevelPlan]:
     """The model of all levels, checked; LimitNotMet where the limit is below what is possible."""
     view, opsets = shapes.graph.view, shapes.view.opsets
+    if len(plan.levels) > 1:
+        _check_told(plan, shapes, label)
     versions = []
     for number, level in enumerate(plan.levels):
         check_schedule(view, level.schedule)
@@ -163,6 +165,21 @@ def levelled_model(
     plan = replace(plan, overhead=_overhead(proto), only=(versions_of(proto) or {}).get("only"))
     _check_limit(plan, shapes, samples, label)
     return proto, plan
+
+
+def _check_told(plan: LevelPlan, shapes: ModelShapes, label: str) -> None:
+    """UnsupportedModel where shapes do not tell a peak that the guard has to compare."""
+    domain = plan.domain
+    told = {n for s in shapes.input_symbols for n in domain.solved(Expr.symbol(s)).symbols()}
+    peaks = [m for level in plan.levels[:-1] for m in level.peak.members]
+    asked = sorted({n for m in peaks for n in domain.solved(m).symbols()} - told)
+    if asked:
+        unknown = next((u for u in shapes.unknowns if u.symbol == asked[0]), None)
+        why = "" if unknown is None else f" ({unknown.op} '{unknown.node}': {unknown.reason})"
+        raise UnsupportedModel(
+            f"{label}: the peak depends on {asked[0]}{why}, which is not known before the run, so no level can "
+            "be chosen; optimize it without a memory limit and levels"
+        )
 
 
 def _overhead(proto: onnx.ModelProto) -> int:

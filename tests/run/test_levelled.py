@@ -6,7 +6,7 @@ import pytest
 from onnx import helper
 
 from models.build import build
-from onnx_symmem.errors import LimitNotMet, UsageError
+from onnx_symmem.errors import LimitNotMet, UnsupportedModel, UsageError
 from onnx_symmem.order.limits import SearchLimits, within_budget
 from onnx_symmem.remat.levels import LevelOptions
 from onnx_symmem.rewrite.guards import LIMIT
@@ -137,3 +137,28 @@ def test_no_repeat_helps_where_nothing_can_be_repeated():
     assert any("no repeat lowers the peak" in n for n in found.notices)
     assert [n.op_type for n in found.proto.graph.node] == ["Relu"]
     onnx.checker.check_model(found.proto)
+
+
+def test_sizes_that_only_data_tell_decide_nothing():
+    """Twice as wide as the number of nonzero elements: before the run nobody knows which level would fit."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["where"], name="where"),
+        helper.make_node("Cast", ["where"], ["found"], name="found", to=1),
+        helper.make_node("Concat", ["found"] * 8, ["big"], name="big", axis=0),
+        helper.make_node("ReduceSum", ["big", "all"], ["s"], name="s", keepdims=0),
+        helper.make_node("Concat", ["found"] * 6, ["other"], name="other", axis=0),
+        helper.make_node("Mul", ["other", "s"], ["scaled"], name="scaled"),
+        helper.make_node("ReduceSum", ["scaled", "all"], ["o"], name="o", keepdims=0),
+        helper.make_node("Mul", ["big", "o"], ["m"], name="m"),
+        helper.make_node("ReduceSum", ["m", "all"], ["y"], name="y", keepdims=0),
+    ]
+    proto = model(nodes, [info("x", ["n"])], [info("y", [])], [number("all", [0, 1])])
+    wish = LevelWish(options=LevelOptions(levels=1, max_slowdown=3.0))
+    options = OptimizeOptions(levels=wish, ort_level="none", search=QUICK, verify=False)
+    with pytest.raises(UnsupportedModel) as caught:
+        optimize_model(proto, None, None, options)
+    text = str(caught.value)
+    assert "NonZero 'where'" in text
+    assert "without a memory limit and levels" in text
+    assert "\n" not in text
+    assert caught.value.exit_code == 3
