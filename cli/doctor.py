@@ -82,15 +82,18 @@ def _settings(model: Path, ep: str, shipped: bool, session: Path | None, changes
     from dataclasses import replace
 
     from onnx_symmem.graph.load import load_model
-    from onnx_symmem.run.deployment import read_settings
+    from onnx_symmem.run.deployment import read_settings, settings_beside
     from onnx_symmem.run.doctor import OPTIONS
     from onnx_symmem.run.session import kept_for
     from onnx_symmem.run.session import shipped as defaults
 
     if session is not None:
         settings = read_settings(session)
+    elif shipped:
+        settings = defaults(ep)
     else:
-        settings = defaults(ep) if shipped else kept_for(load_model(model), ep)
+        loaded = load_model(model)
+        settings = settings_beside(loaded, ep) or kept_for(loaded, ep)
     for name, text in changes.items():
         if name not in OPTIONS:
             raise UsageError(f"--set '{name}' is not known; expected one of {', '.join(OPTIONS)}")

@@ -49,6 +49,7 @@ VERBS: dict[str, Verb] = {
     "report": Verb("onnx_symmem.cli.report:command", "Explain a model's memory: peak, timeline, tensors."),
     "fit": Verb("onnx_symmem.cli.fit:command", "Find the largest dim that fits into a memory budget."),
     "doctor": Verb("onnx_symmem.cli.doctor:command", "Say whether a session keeps a model's plan."),
+    "deploy": Verb("onnx_symmem.cli.deploy:command", "Print code that keeps a model's plan elsewhere."),
     "check": Verb("onnx_symmem.cli.check:command", "Check that a model stays within a memory budget."),
 }
 

@@ -82,6 +82,16 @@ __all__ = ["command"]
     "20GB.",
 )  # fmt: skip
 @budget_options
+@click.option(
+    "--delivery", type=click.Choice(["order", "anchors"]), default="order", show_default=True,
+    help="What keeps the plan: the session, which only Python can tell to; or the file itself, for C++, C#, "
+    "Java and Triton, under ONNX Runtime's own order and reuse of buffers.",
+)  # fmt: skip
+@click.option(
+    "--deployment/--no-deployment", default=None,
+    help="Write the session's settings beside the model, and a part of Triton's configuration. Default: "
+    "with --delivery anchors.",
+)  # fmt: skip
 @click.option("--no-verify", is_flag=True, help="Do not run original and result before writing.")
 @json_option
 @click.pass_context
@@ -106,6 +116,8 @@ def command(
     time_budget: float | None,
     seed: int,
     explain: bool,
+    delivery: str,
+    deployment: bool | None,
     no_verify: bool,
     as_json: bool,
 ) -> Any:
@@ -141,6 +153,8 @@ def command(
             time_budget=time_budget,
             seed=seed,
             explain=explain,
+            delivery=delivery,
+            deployment=deployment,
             progress=ticker(tell),
         )
     from onnx_symmem.report.text.optimization import show_optimization

@@ -24,6 +24,7 @@ from onnx_symmem.report.optimization import optimization_figures
 from onnx_symmem.report.results import Optimization
 from onnx_symmem.rewrite.reorder import delivery_of, execution_order_of
 from onnx_symmem.run.at_load import keys_at_load
+from onnx_symmem.run.deployment import settings_beside
 from onnx_symmem.run.inputs import Fill
 from onnx_symmem.run.measure import measure
 from onnx_symmem.run.pipeline import DomainSpec, OptimizedModel, OptimizeOptions, domain_of, optimize_model
@@ -87,6 +88,8 @@ def optimize(
     reserve: int = 0,
     time_budget: float | None = None,
     explain: bool = False,
+    delivery: str = "order",
+    deployment: bool | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Optimized:
     """Plan a model so that ONNX Runtime needs less memory at every shape of `domain`, and write it to `out`.
@@ -104,7 +107,9 @@ def optimize(
     time_budget: seconds on a usual core that the search may take, counted in
     steps: a budget gives the same model everywhere (default 20, less for large graphs; 0: heuristics only).
     seed: of the search and of generated inputs. explain: say in `figures.explanation` what pins the peak.
-    progress: called with (stage, steps done, steps in all).
+    delivery: what keeps the plan, `order` (the session of `create_session`) or `anchors` (the file, under
+    ONNX Runtime's default order and with memory reuse, as outside Python). deployment: write the session's
+    settings beside `out` (default: with anchors). progress: called with (stage, steps done, steps in all).
     """
     target = None if out is None else Path(out)
     shapes = (verify_at,) if isinstance(verify_at, Mapping) else tuple(verify_at)
@@ -133,6 +138,8 @@ def optimize(
         dispatch,
         explain=explain,
         levels=wish,
+        delivery=delivery,
+        deployment=delivery == "anchors" if deployment is None else deployment,
     )
     found = optimize_model(model, target, domain, options, progress)
     return Optimized(found.proto, optimization_figures(found, target), found)
@@ -180,12 +187,16 @@ def memory_profile(
 
 
 def create_session(
-    model: Any, provider: str = "cpu", settings: SessionSettings | None = None
+    model: Any, provider: str | None = None, settings: SessionSettings | None = None
 ) -> onnxruntime.InferenceSession:
-    """An ONNX Runtime session that runs a planned model exactly as planned."""
+    """An ONNX Runtime session that runs a planned model exactly as planned.
+
+    Without `settings` they are those in MODEL.session.json, where that lies beside the file, was written for
+    the same plan and says the same `provider`; else those the model says it was planned for, on the CPU by
+    default.
+    """
     loaded = load_model(model)
     check_external_data(loaded)
+    settings = settings or settings_beside(loaded, provider) or kept_for(loaded, provider or "cpu")
     # From a path ONNX Runtime maps the weights file instead of reading it.
-    return make_session(
-        loaded if loaded.path is None else loaded.path, settings or kept_for(loaded, provider)
-    )
+    return make_session(loaded if loaded.path is None else loaded.path, settings)

@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -46,8 +47,9 @@ class StagedModel:
     what a protobuf can hold; with `keep` the model goes on referring to its data where the target lies
     in `source_folder`, and nothing is copied. A data file of that name is replaced only if the model that
     is replaced refers to it and it is not `foreign` (files of other models, resolved); else another name
-    is taken. `commit()` moves data and model to the target; leaving the context without it removes
-    everything that was written.
+    is taken. `beside` are texts of further files, by what follows the model's name in theirs. `commit()`
+    moves everything to the target, the model last; leaving the context without it removes everything that
+    was written.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class StagedModel:
         inline: bool = False,
         keep: bool = False,
         foreign: frozenset[Path] = frozenset(),
+        beside: Mapping[str, str] | None = None,
     ) -> None:
         check_target(out)
         if out.is_symlink():  # a link stays a link: what it points to is replaced
@@ -70,6 +73,7 @@ class StagedModel:
             raise UsageError(f"{out}: cannot be written ({error.strerror or error})") from None
         self.path = self._folder / out.name
         self._data = self._folder / _data_name(out, foreign)
+        self._beside = [(self._folder / f"{out.name}{end}", text) for end, text in (beside or {}).items()]
         try:
             copy = onnx.ModelProto()
             copy.CopyFrom(proto)
@@ -81,6 +85,8 @@ class StagedModel:
             else:
                 self._copy_external(copy, source_folder)
             self.path.write_bytes(copy.SerializeToString(deterministic=True))
+            for file, text in self._beside:
+                file.write_text(text, encoding="utf-8")
         except OSError as error:
             self._discard()
             raise UsageError(f"{out}: cannot be written ({error.strerror or error})") from error
@@ -116,7 +122,8 @@ class StagedModel:
     def commit(self) -> tuple[Path, ...]:
         """Move the files to the target, replacing what is there; returns their paths."""
         written = []
-        for staged, target in ((self._data, self.out.parent / self._data.name), (self.path, self.out)):
+        others = [(file, self.out.parent / file.name) for file in (self._data, *(f for f, _ in self._beside))]
+        for staged, target in (*others, (self.path, self.out)):
             if staged.exists():
                 staged.replace(target)
                 written.append(target)

@@ -207,7 +207,9 @@ def measured_run(m: Measurement) -> MeasuredRun:
 
 
 def _settings_name(settings: SessionSettings) -> str:
-    if replace(settings, execution_order="priority") == kept(settings.provider):
+    keeping = kept(settings.provider)
+    anchored = replace(keeping, execution_order="default", mem_reuse=True)
+    if replace(settings, execution_order="priority") == keeping or settings == anchored:
         return "kept"
     if settings == baseline_settings(settings.optimization, settings.provider):
         return "baseline"

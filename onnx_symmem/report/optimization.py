@@ -18,6 +18,7 @@ from onnx_symmem.report.findings import (
 )
 from onnx_symmem.report.results import (
     Candidate,
+    DeliveryFigures,
     LevelFigures,
     LevelsFigures,
     Optimization,
@@ -85,7 +86,13 @@ def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimizatio
         versions=() if found.dispatch is None else _versions(found.dispatch, samples),
         overhead_bytes=0 if several is None else several.overhead,
         levels=None if found.levels is None else _levels(found.levels, samples),
+        delivery=_delivery(found),
     )
+
+
+def _delivery(found: OptimizedModel) -> DeliveryFigures:
+    made = found.delivered
+    return DeliveryFigures() if made is None else DeliveryFigures("anchors", made.anchors, made.separated)
 
 
 def _levels(plan: LevelPlan, samples: Sequence[Mapping[str, int]]) -> LevelsFigures:
@@ -120,13 +127,13 @@ def _names(dispatch: Dispatch) -> str:
 
 
 def _versions(dispatch: Dispatch, samples: Sequence[Mapping[str, int]]) -> tuple[VersionFigures, ...]:
-    """What each version takes by itself, and at which of the samples it is the one that runs."""
+    """What a run of each version takes, and at which of the samples it is the one that runs."""
     full = [dispatch.domain.completed(shape) for shape in samples]
     runs = [dispatch.version_at(shape) for shape in full]
     return tuple(
         VersionFigures(
             v.candidate.name,
-            peak_values(v.peak.members, samples, v.candidate.profile.label),
+            peak_values(dispatch.whole(k).members, samples, v.candidate.profile.label),
             tuple(at for at, run in enumerate(runs) if run == k),
         )
         for k, v in enumerate(dispatch.versions)

@@ -16,6 +16,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "AssumptionFigures",
     "Candidate",
+    "DeliveryFigures",
     "LevelFigures",
     "LevelsFigures",
     "LimitFigures",
@@ -238,6 +239,21 @@ class VerifiedShape:
 
 
 @dataclass(frozen=True, slots=True)
+class DeliveryFigures:
+    """What keeps the plan: order (the session) or anchors (the file, which has so many of them).
+
+    `separated`: texts of dims keep freed buffers from being reused for later tensors.
+    """
+
+    kind: str = "order"
+    anchors: int = 0
+    separated: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "anchors": self.anchors, "separated": self.separated}
+
+
+@dataclass(frozen=True, slots=True)
 class Optimization:
     """Result of `optimize`.
 
@@ -275,6 +291,7 @@ class Optimization:
     levels: LevelsFigures | None = None
     floor: tuple[int | None, ...] = ()
     explanation: OrderExplanation | None = None
+    delivery: DeliveryFigures = DeliveryFigures()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -305,6 +322,7 @@ class Optimization:
             "overhead_bytes": self.overhead_bytes,
             "levels": None if self.levels is None else self.levels.to_json(),
             "explanation": None if self.explanation is None else self.explanation.to_json(),
+            "delivery": self.delivery.to_json(),
             "optimal": self.optimal,
             "candidates": [c.to_json() for c in self.candidates],
             "comparisons": {kind: dict(tiers) for kind, tiers in self.comparisons.items()},

@@ -1,11 +1,13 @@
 """Settings of a session as data beside a model, for those who make sessions without this package.
 
-The document has every option with its value and the call that sets it in the C API; it can be read back. For
-Triton there is the part of `config.pbtxt` that says the same.
+The document has every option with its value and the call that sets it in the C API; it can be read back. It
+says of which plan it is, so that a document left over from another model is not followed. For Triton there is
+the part of `config.pbtxt` that says the same.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -13,19 +15,81 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onnx_symmem.errors import UsageError
-from onnx_symmem.run.session import ARENAS, LEVELS, ORDERS, PROVIDERS, SessionSettings
+import onnx
 
-__all__ = ["read_settings", "settings_document", "settings_of"]
+from onnx_symmem.errors import UsageError
+from onnx_symmem.graph.load import LoadedModel
+from onnx_symmem.rewrite.reorder import delivery_of
+from onnx_symmem.run.session import (
+    ARENAS,
+    LEVELS,
+    ORDERS,
+    PROVIDERS,
+    SessionSettings,
+    kept_for,
+)
+
+__all__ = [
+    "SESSION_FILE",
+    "TRITON_FILE",
+    "deployment_files",
+    "plan_digest",
+    "read_settings",
+    "settings_beside",
+    "settings_document",
+    "settings_of",
+    "triton_config",
+]
+
+SESSION_FILE = ".session.json"
+"""What follows the model's name in the name of the settings beside it."""
+TRITON_FILE = ".config.pbtxt"
+"""The same of the part of Triton's model configuration."""
 
 _FORMAT = "onnx-symmem session settings"
 
 
-def settings_document(settings: SessionSettings) -> dict[str, Any]:
+def deployment_files(proto: onnx.ModelProto, provider: str) -> dict[str, str]:
+    """What is written beside a planned model: contents by what follows its name."""
+    model = LoadedModel(proto, None, None)
+    settings = kept_for(model, provider)
+    document = json.dumps(settings_document(settings, proto), indent=2) + "\n"
+    files = {SESSION_FILE: document}
+    if delivery_of(proto) == "anchors":
+        files[TRITON_FILE] = triton_config(settings)
+    return files
+
+
+def plan_digest(proto: onnx.ModelProto) -> str:
+    """A digest of the nodes of the main graph in the order of the file, by operator and outputs."""
+    digest = hashlib.sha256()
+    for node in proto.graph.node:
+        digest.update("\0".join((node.op_type, *node.output, "\n")).encode())
+    return digest.hexdigest()
+
+
+def settings_beside(model: LoadedModel, provider: str | None = None) -> SessionSettings | None:
+    """The settings written beside a model file, None where there are none for this plan and provider.
+
+    Raises UsageError where they cannot be read.
+    """
+    if model.path is None:
+        return None
+    file = Path(f"{model.path}{SESSION_FILE}")
+    if not file.is_file():
+        return None
+    document = _document(file)
+    settings = _read(file, document)
+    if _part(document, "model").get("plan") != plan_digest(model.proto):
+        return None
+    return None if provider not in (None, settings.provider) else settings
+
+
+def settings_document(settings: SessionSettings, proto: onnx.ModelProto | None = None) -> dict[str, Any]:
     """The settings as data to be kept beside a model, for users of the C, C++ and C# APIs and of Triton.
 
     Under `session_options` each option has its value and the call that sets it in the C API, None where
-    only Python can set it.
+    only Python can set it. `proto` is the model that they are for.
     """
     level = LEVELS[settings.optimization]
     pattern = "EnableMemPattern" if settings.mem_pattern else "DisableMemPattern"
@@ -52,13 +116,18 @@ def settings_document(settings: SessionSettings) -> dict[str, Any]:
             "arena_extend_strategy": 1,
             "c_api": "CreateArenaCfgV2; CreateAndRegisterAllocator on the environment, before the session",
         }
-    python_only = [name for name, (_, call) in session_options.items() if call is None]
-    document["only_from_python"] = {
-        "options": python_only,
-        "instead": "Write the model for the default order (anchors): it then runs as planned without "
-        "execution_order. Where enable_mem_reuse stays on, freed buffers may be held for later outputs of "
-        "the same shape, and the peak can be above the prediction.",
+    differing = {
+        "execution_order": settings.execution_order != "default",
+        "enable_mem_reuse": not settings.mem_reuse,
     }
+    python_only = [name for name, differs in differing.items() if differs]
+    if python_only:
+        document["only_from_python"] = {
+            "options": python_only,
+            "instead": "Optimize with --delivery anchors: the file then keeps its plan without these.",
+        }
+    if proto is not None:
+        document["model"] = {"delivery": delivery_of(proto), "plan": plan_digest(proto)}
     document["triton"] = _triton(settings)
     return document
 
@@ -86,15 +155,48 @@ def _triton(settings: SessionSettings) -> dict[str, Any]:
     return result
 
 
+def triton_config(settings: SessionSettings) -> str:
+    """The part of a model's `config.pbtxt` that sets the same for Triton's ONNX Runtime backend."""
+    said = _triton(settings)
+    lines = ['backend: "onnxruntime"']
+    accelerator = said.get("optimization.execution_accelerators.gpu_execution_accelerator")
+    level = said.get("optimization.graph.level")
+    if level is not None or accelerator is not None:
+        lines.append("optimization {")
+        if level is not None:
+            lines.append(f"  graph {{ level: {level} }}")
+        if accelerator is not None:
+            lines += ["  execution_accelerators {", "    gpu_execution_accelerator {"]
+            lines.append(f"      name: {json.dumps(accelerator['name'])}")
+            lines += [
+                f"      parameters {{ key: {json.dumps(key)} value: {json.dumps(value)} }}"
+                for key, value in accelerator["parameters"].items()
+            ]
+            lines += ["    }", "  }"]
+        lines.append("}")
+    lines += [
+        f"parameters {{ key: {json.dumps(key)} value {{ string_value: {json.dumps(value)} }} }}"
+        for key, value in said["parameters"].items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def read_settings(path: str | os.PathLike[str]) -> SessionSettings:
     """The settings in a file that holds a document; UsageError in one line where it does not."""
     file = Path(path)
+    return _read(file, _document(file))
+
+
+def _document(file: Path) -> Any:
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{file}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise UsageError(f"{file}: not JSON: {error}") from error
+
+
+def _read(file: Path, document: Any) -> SessionSettings:
     try:
         return settings_of(document)
     except UsageError as error:

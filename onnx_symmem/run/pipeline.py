@@ -86,6 +86,7 @@ class OptimizeOptions:
     levels: LevelWish | None = None
     explain: bool = False
     delivery: str = "order"
+    deployment: bool = False
 
 
 @dataclass(frozen=True)
@@ -299,7 +300,13 @@ def optimize_model(
                 inline = _is_one_file(model)
                 staged = stack.enter_context(
                     StagedModel(
-                        proto, target, base.folder, inline=inline, keep=as_it_is, foreign=_data_of(model, out)
+                        proto,
+                        target,
+                        base.folder,
+                        inline=inline,
+                        keep=as_it_is,
+                        foreign=_data_of(model, out),
+                        beside=_beside(proto, options),
                     )
                 )
                 # Without a target the caller gets the model as an object, so it has to hold its weights.
@@ -328,6 +335,10 @@ def _anchored(options: OptimizeOptions) -> bool:
     if anchored and options.levels is not None:
         raise UsageError("delivery 'anchors' writes one order: it cannot be given a memory limit or levels")
     return anchored
+
+
+def _beside(proto: onnx.ModelProto, options: OptimizeOptions) -> dict[str, str]:
+    return deployment_files(proto, options.provider) if options.deployment else {}
 
 
 def _lowers(

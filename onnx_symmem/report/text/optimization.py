@@ -61,6 +61,7 @@ def show_optimization(console: Console, figures: Optimization, verbose: bool = F
             "in place",
             f"{figures.in_place_before} -> {figures.in_place_after} outputs reuse an input's memory",
         ),
+        *_delivery(figures),
         ("never worse", labelled(_PROOFS[figures.never_worse], figures.after.label)),
         ("least possible", _optimality(figures)),
         ("outputs", _verified(figures)),
@@ -74,6 +75,15 @@ def show_optimization(console: Console, figures: Optimization, verbose: bool = F
     if verbose:
         _candidates(console, figures)
     show_findings(console, figures.findings)
+
+
+def _delivery(figures: Optimization) -> list[tuple[str, str]]:
+    """What keeps the plan, where it is not the session."""
+    made = figures.delivery
+    if made.kind == "order":
+        return []
+    apart = ", buffers kept apart by texts of dims" if made.separated else ""
+    return [("kept by", f"the file alone: {made.anchors} anchors{apart}")]
 
 
 def _peaks(console: Console, figures: Optimization) -> None:
