@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import isqrt
 
+import numpy as np
+
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.samples import legal_near
 
-__all__ = ["steering_shapes"]
+__all__ = ["steering_shapes", "usual_shapes"]
 
 _HIGH = 512  # stands for `no upper limit`, unless the lower limit is near it
 _OUT_OF_REACH = 1 << 20  # an upper limit from here on (of float32, say) is as good as none
@@ -51,3 +53,24 @@ def steering_shapes(domain: Domain, symbols: Sequence[str]) -> tuple[Mapping[str
     first = list(dict.fromkeys((*symbols, *domain.symbols())))
     found = {key: dict(sorted(s.items(), key=lambda i: first.index(i[0]))) for key, s in found.items()}
     return tuple(found.values())
+
+
+def usual_shapes(
+    domain: Domain, symbols: Sequence[str], count: int = 48, seed: int = 0
+) -> tuple[Mapping[str, int], ...]:
+    """The steering shapes, then others between the lowest and the highest of their sizes: at most `count`.
+
+    Shapes as they are run, unlike the samples of proofs, which go far and to the edges.
+    """
+    steering = steering_shapes(domain, symbols)
+    found = {tuple(sorted(shape.items())): shape for shape in steering}
+    names = [n for n in symbols if n not in domain.equalities]
+    low = {n: min(shape[n] for shape in steering) for n in names} if steering else {}
+    high = {n: max(shape[n] for shape in steering) for n in low}
+    rng = np.random.default_rng(seed)
+    for _ in range(count if low else 0):
+        sizes = {n: int(low[n] * ((high[n] + 1) / max(low[n], 1)) ** float(rng.random())) for n in low}
+        legal = legal_near(domain, {**steering[-1], **sizes})
+        if legal is not None and all(low[n] <= legal[n] <= high[n] for n in low):
+            found.setdefault(tuple(sorted(legal.items())), legal)
+    return tuple(found.values())[: max(count, len(steering))]

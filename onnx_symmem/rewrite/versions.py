@@ -10,7 +10,8 @@ Of two versions each is one If deep, of more only the first. ONNX Runtime packs 
 deep, so there some kernels are slower, and round otherwise than with packed weights.
 
 A few bytes are there while a branch runs that its schedule alone would not need: one per condition, vectors
-of zeros, and outputs too small to be disguised. The peaks that the guard compares include them.
+of zeros, and outputs too small to be disguised. The peaks that the guard compares include a bound of them,
+or what a first emission was seen to take.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ def emit_versions(
     domain: Domain | None = None,
     limit: int | None = None,
     rule: str = "priority",
+    counted: bool = False,
 ) -> onnx.ModelProto:
     """A copy of `model` that runs one of several schedules of its main graph.
 
@@ -79,14 +81,16 @@ def emit_versions(
     version whose peak is at most the input `symmem_memory_limit` (default `limit`, None: no limit), the last
     where none is; `least`: the version of the least peak, the first of equals. `domain` (default: that of
     the shapes) is where peaks hold; outside the last version runs under `fits`, the first under `least`.
-    `rule` is the traversal under which each branch runs as planned. A model without symbolic dims gets the
-    one version that is chosen, without If. Raises UnsupportedModel where a guard cannot be written.
+    `rule` is the traversal under which each branch runs as planned. `counted`: peaks are those of the emitted
+    model, all that deciding takes included; else a bound of that is added to them. A model without symbolic
+    dims gets the one version that is chosen, without If. Raises UnsupportedModel where a guard cannot be
+    written.
     """
     if policy not in (FITS, LEAST):
         raise UsageError(f"policy '{policy}' is not known; expected {FITS} or {LEAST}")
     if not versions:
         raise UsageError("no version was given; expected one or more")
-    return _Emission(model, shapes, versions, policy, domain or shapes.domain, limit, rule).result()
+    return _Emission(model, shapes, versions, policy, domain or shapes.domain, limit, rule, counted).result()
 
 
 def versions_of(model: onnx.ModelProto) -> dict[str, Any] | None:
@@ -108,8 +112,9 @@ class _Emission:
         domain: Domain,
         limit: int | None,
         rule: str,
+        counted: bool,
     ) -> None:
-        self.shapes, self.versions = shapes, versions
+        self.shapes, self.versions, self.counted = shapes, versions, counted
         self.policy, self.domain, self.rule = policy, domain, rule
         self.limit = NO_LIMIT if limit is None else limit
         self.written = write_dims(model, shapes)
@@ -144,12 +149,12 @@ class _Emission:
         sums = self._sums(v for v in sorted(read) if is_vector_of_sizes(self.shapes.graph, v))
         ranks = sorted({self._zeros_for(v) for v in read})
         held = 8 * (sum(ranks) + sum(self._zeros_for(v) for v in sums))
-        overhead = self.early + held + len(self.versions) - 1
+        overhead = 0 if self.counted else self.early + held + len(self.versions) - 1
         peaks = [tuple(e + overhead for e in v.peaks) for v in self.versions]
         made = guard_nodes(
             Guard(inputs, self.domain, tuple(peaks), self.policy), self.opset, self.taken, ranks
         )
-        if self.policy == FITS:
+        if self.policy == FITS and not self.counted:
             # What the guard takes before a branch starts, all at once.
             own = sum(_info_bytes(info) for info in made.infos)
             peaks = [(*p, Expr.const(own)) for p in peaks]

@@ -112,13 +112,20 @@ class Branches:
 
     def rows(self, found: MemoryProfile, version: int) -> tuple[int, ...]:
         """Rows of the model's profile that a run of a version goes through."""
+        return tuple(sorted((*self.guard_rows(found), *self.own_rows(found, version))))
+
+    def guard_rows(self, found: MemoryProfile) -> tuple[int, ...]:
+        """Rows of the nodes that decide, which every run goes through."""
+        guarded = self._guarded(found)
+        return tuple(k for k, moment in enumerate(found.moments) if moment.node not in guarded)
+
+    def own_rows(self, found: MemoryProfile, version: int) -> tuple[int, ...]:
+        """Rows that a run goes through from when a version starts."""
         nested = len(self.conditions)
         way = ("else_branch",) * version + ("then_branch",) * (version < nested)
         guarded = self._guarded(found)
         return tuple(
-            k
-            for k, moment in enumerate(found.moments)
-            if moment.node not in guarded or _is_on(moment.path, way)
+            k for k, moment in enumerate(found.moments) if moment.node in guarded and _is_on(moment.path, way)
         )
 
     def _guarded(self, found: MemoryProfile) -> frozenset[int]:

@@ -34,7 +34,7 @@ from onnx_symmem.order.bound import lower_bound
 from onnx_symmem.order.buffers import buffer_graph
 from onnx_symmem.order.candidates import SearchLimits, peaks_at
 from onnx_symmem.order.check import check_choice
-from onnx_symmem.order.dispatch import Dispatch, check_dispatch, choose_versions
+from onnx_symmem.order.dispatch import Dispatch, check_dispatch, check_written, choose_versions
 from onnx_symmem.order.explanation import OrderExplanation, explain_order
 from onnx_symmem.order.planner import plan_order
 from onnx_symmem.order.selection import OrderChoice
@@ -44,12 +44,13 @@ from onnx_symmem.rewrite.reorder import DELIVERIES, reorder_nodes
 from onnx_symmem.rewrite.value_info import write_dims
 from onnx_symmem.run.baseline import baseline_plan, file_order, usable_baseline
 from onnx_symmem.run.delivery import Delivered, deliver_anchored
+from onnx_symmem.run.deployment import deployment_files
+from onnx_symmem.run.dispatched import dispatched_model
 from onnx_symmem.run.inputs import Fill, check_names, resolve_shape
 from onnx_symmem.run.session import cuda_problem
 from onnx_symmem.run.several import (
     LevelPlan,
     LevelWish,
-    dispatched_model,
     levelled_model,
     plan_limit,
     trials_of,
@@ -286,11 +287,15 @@ def optimize_model(
                     shapes.input_symbols, planned.shapes,
                 )  # fmt: skip
                 if dispatch is not None:
-                    proto, dispatch, more = dispatched_model(base, shapes, dispatch)
+                    check_dispatch(dispatch, samples)
+                    several = dispatch
+                    proto, dispatch, more = dispatched_model(
+                        base, shapes, several, choice.before, samples, options.provider
+                    )
                     notices += more
                 if dispatch is not None:
-                    check_dispatch(dispatch, samples)
-                    optimal = False
+                    check_written(dispatch, several, choice.before, samples)
+                    optimal = plan_le([several.formula], bound.members, shapes.domain).proved
         with clock.stage("write", "writing"):
             if proto is None:
                 proto = reorder_nodes(write_dims(base.proto, shapes), choice.chosen.file, choice.chosen.rule)

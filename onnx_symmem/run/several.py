@@ -27,8 +27,8 @@ from onnx_symmem.order.selection import OrderChoice
 from onnx_symmem.remat.expansion import check_expansion, expand
 from onnx_symmem.remat.floor import AnyFloor, any_floor
 from onnx_symmem.remat.levels import Level, LevelOptions, plan_levels
-from onnx_symmem.remat.schedule import check_schedule, schedule_of
-from onnx_symmem.rewrite.guards import FITS, LEAST, LIMIT
+from onnx_symmem.remat.schedule import check_schedule
+from onnx_symmem.rewrite.guards import FITS, LIMIT
 from onnx_symmem.rewrite.versions import Version, emit_versions, versions_of
 from onnx_symmem.run.inputs import Fill
 from onnx_symmem.run.trials import first_running
@@ -40,7 +40,6 @@ __all__ = [
     "LevelPlan",
     "LevelWish",
     "Trial",
-    "dispatched_model",
     "levelled_model",
     "plan_limit",
     "trials_of",
@@ -93,24 +92,6 @@ class LevelPlan:
 
 
 # ------------------------------------------------------------------------------------------------ making
-
-
-def dispatched_model(
-    base: LoadedModel, shapes: ModelShapes, dispatch: Dispatch
-) -> tuple[onnx.ModelProto | None, Dispatch | None, tuple[str, ...]]:
-    """The model of several orders with what its guard takes, or why there is none."""
-    view, opsets = shapes.graph.view, shapes.view.opsets
-    versions = [
-        Version(
-            expand(view, schedule_of(v.candidate.order), opsets), v.peak.members, {"order": v.candidate.name}
-        )
-        for v in dispatch.versions
-    ]
-    try:
-        proto = emit_versions(base.proto, shapes, versions, LEAST, rule=dispatch.rule)
-    except UnsupportedModel as error:
-        return None, None, (f"one order is written, though no order is good at all shapes: {error}",)
-    return proto, replace(dispatch, overhead=_overhead(proto)), ()
 
 
 def plan_limit(

@@ -111,12 +111,15 @@ def test_versions_run_under_one_traversal():
 
 def test_cover_takes_as_few_as_it_can():
     peaks = np.array([[100, 100, 100, 100], [80, 99.5, 120, 100], [120, 100, 80, 100], [79.9, 100, 100, 100]])
-    assert sorted(_cover(peaks, 4, LIMITS)) == [0, 1, 2]
-    assert len(_cover(peaks, 2, LIMITS)) == 2
-    assert _cover(peaks[:1], 4, LIMITS) == [0]
-    assert _cover(np.array([[100.0, 100.0], [99.0, 100.5]]), 4, LIMITS) == [0]
+    assert sorted(_cover(peaks, 4, LIMITS, 4)) == [0, 1, 2]
+    assert len(_cover(peaks, 2, LIMITS, 4)) == 2
+    assert _cover(peaks[:1], 4, LIMITS, 4) == [0]
+    assert _cover(np.array([[100.0, 100.0], [99.0, 100.5]]), 4, LIMITS, 2) == [0]
     # One percent of regret, but not two of gain: not worth it.
-    assert _cover(np.array([[100.0, 100.0], [98.5, 100.0]]), 4, LIMITS) == [0]
+    assert _cover(np.array([[100.0, 100.0], [98.5, 100.0]]), 4, LIMITS, 2) == [0]
+    # Two percent, but only at a shape that is not usual.
+    assert _cover(np.array([[100.0, 100.0], [100.0, 97.0]]), 4, LIMITS, 1) == [0]
+    assert _cover(np.array([[100.0, 100.0], [100.0, 97.0]]), 4, LIMITS, 2) == [0, 1]
 
 
 def test_the_check_finds_wrong_peaks():

@@ -132,8 +132,10 @@ def _levels(console: Console, figures: Optimization, found: LevelsFigures) -> No
 
 
 def _versions(console: Console, figures: Optimization) -> None:
-    """What each order takes by itself, with a mark where it is the one that runs."""
-    note = f"deciding leaves {figures.overhead_bytes} bytes more in memory"
+    """What a run of each order takes, with a mark where it is the one that runs."""
+    note = "at no shape more than what would have run takes"
+    if figures.overhead_bytes:
+        note += f", but for the {figures.overhead_bytes} bytes that deciding can add"
     heading(console, f"Versions: {len(figures.versions)} orders, chosen by the shapes of the inputs", note)
     unit = Unit.of(size for v in figures.versions for _, size in v.peak.at)
     titles = [(f"{k} {unit.name}" if not k else str(k), "number") for k in range(len(figures.versions))]

@@ -1,0 +1,89 @@
+"""Several orders on the way to a file: emitted, their peaks read off, refused where deciding costs too much.
+
+The guard compares what versions take in the very model that holds it. So versions are emitted twice: first to
+see what each takes there, then with that to compare. What stays in memory of the guard while a version runs
+is the same in both, as it does not depend on what is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import onnx
+
+from onnx_symmem.errors import UnsupportedModel, VerificationFailed
+from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.expression import Expr
+from onnx_symmem.graph.load import LoadedModel
+from onnx_symmem.memory.peak import Peak
+from onnx_symmem.order.dispatch import Dispatch, DispatchLimits
+from onnx_symmem.remat.expansion import expand
+from onnx_symmem.remat.schedule import schedule_of
+from onnx_symmem.rewrite.guards import LEAST
+from onnx_symmem.rewrite.versions import Version, emit_versions, versions_of
+from onnx_symmem.run.written import WrittenPeaks, most_above, written_peaks
+from onnx_symmem.shapes.table import ModelShapes
+
+__all__ = ["dispatched_model"]
+
+_ONE_ORDER = "one order is written, though no order is good at all shapes"
+
+
+def dispatched_model(
+    base: LoadedModel,
+    shapes: ModelShapes,
+    dispatch: Dispatch,
+    before: Peak,
+    samples: Sequence[Mapping[str, int]],
+    provider: str = "cpu",
+    limits: DispatchLimits | None = None,
+) -> tuple[onnx.ModelProto | None, Dispatch | None, tuple[str, ...]]:
+    """The model of several orders with the peaks that it has, or why there is none.
+
+    `before` is the peak of what would have run, `samples` are the steering shapes.
+    """
+    domain, view, opsets = shapes.domain, shapes.graph.view, shapes.view.opsets
+    planned = [
+        Version(
+            expand(view, schedule_of(v.candidate.order), opsets), v.peak.members, {"order": v.candidate.name}
+        )
+        for v in dispatch.versions
+    ]
+    try:
+        proto = emit_versions(base.proto, shapes, planned, LEAST, rule=dispatch.rule)
+        bound = int((versions_of(proto) or {}).get("overhead_bytes", 0))
+        seen = [p.members for p in _written(base, proto, domain, provider).versions]
+        compared = [replace(v, peaks=members) for v, members in zip(planned, seen, strict=True)]
+        proto = emit_versions(base.proto, shapes, compared, LEAST, rule=dispatch.rule, counted=True)
+        found = _written(base, proto, domain, provider)
+    except UnsupportedModel as error:
+        return None, None, (f"{_ONE_ORDER}: {error}",)
+    if [p.members for p in found.versions] != seen:
+        raise VerificationFailed("plan check: versions take other bytes than the guard compares")
+    written = replace(
+        dispatch,
+        versions=tuple(replace(v, peak=p) for v, p in zip(dispatch.versions, found.versions, strict=True)),
+        guard=0 if found.guard_is_below else found.guard,
+        overhead=most_above(
+            (*seen[0], Expr.const(found.guard)), before.members, domain, samples, max(bound, found.guard)
+        ),
+    )
+    share = (limits or DispatchLimits()).overhead
+    needed = {s for member in before.members for s in member.symbols()}
+    for shape in samples:
+        if needed <= shape.keys() and written.overhead > share * before.at(shape):
+            at = ", ".join(f"{name}={shape[name]}" for name in shapes.input_symbols)
+            why = (
+                f"deciding which to run can take {written.overhead:,} bytes more than what would have run, "
+                f"which takes {before.at(shape):,} at {at}"
+            )
+            return None, None, (f"{_ONE_ORDER}: {why}",)
+    return proto, written, ()
+
+
+def _written(base: LoadedModel, proto: onnx.ModelProto, domain: Domain, provider: str) -> WrittenPeaks:
+    found = written_peaks(replace(base, proto=proto), domain, provider)
+    if found is None:
+        raise UnsupportedModel("not all bytes of a model that decides by shapes are known")
+    return found

@@ -1,0 +1,102 @@
+"""Peaks of a model of versions, read off the model as it is written: exact, with all that deciding takes.
+
+Before a version starts the guard computes; while one runs, a few bytes of it stay, and outputs of constant
+dims may be there early. How much that is depends on the version and the moment, so nothing is added up here:
+the written model is inferred and planned like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.envelope import plan_le
+from onnx_symmem.expr.expression import Expr
+from onnx_symmem.graph.load import LoadedModel
+from onnx_symmem.memory.execution_order import default_order, priority_order
+from onnx_symmem.memory.peak import Peak, peak_of
+from onnx_symmem.memory.plan import PlanOptions, prepare
+from onnx_symmem.memory.profile import profile
+from onnx_symmem.memory.sizes import value_sizes
+from onnx_symmem.rewrite.reorder import execution_order_of
+from onnx_symmem.run.at_load import keys_at_load
+from onnx_symmem.run.branches import branches_of
+from onnx_symmem.shapes.engine import infer_shapes
+
+__all__ = ["WrittenPeaks", "most_above", "written_peaks"]
+
+_DRAWN = 256  # shapes at which is looked how far one peak is above another
+_PROOFS = 4  # sizes that are tried to be proved
+
+
+@dataclass(frozen=True)
+class WrittenPeaks:
+    """Peaks over `domain`: `guard` bytes before a version starts, and from then on those of `versions`."""
+
+    guard: int
+    versions: tuple[Peak, ...]
+    domain: Domain
+
+    def whole(self, version: int) -> Peak:
+        """The peak of a run of a version, with the guard before it."""
+        return peak_of([*self.versions[version].members, Expr.const(self.guard)], self.domain)
+
+    @property
+    def guard_is_below(self) -> bool:
+        """Whether deciding is proved to take no more than any version does afterwards."""
+        guard = [Expr.const(self.guard)]
+        return all(plan_le(guard, p.members, self.domain).proved for p in self.versions)
+
+
+def written_peaks(model: LoadedModel, domain: Domain, provider: str = "cpu") -> WrittenPeaks | None:
+    """Peaks of a model of several versions; None of other models, or where not all bytes are known."""
+    shapes = infer_shapes(model.view(), domain)
+    branches = branches_of(model, shapes)
+    if branches is None:
+        return None
+    view = shapes.graph.view
+    rule = default_order if execution_order_of(model.proto) == "default" else priority_order
+    # Shapes are read, and sizes computed, on the host.
+    guard = [n.index for n in view.nodes if not n.name.startswith(branches.about["branches"])]
+    options = PlanOptions(provider, host_nodes=frozenset(guard if provider != "cpu" else ()))
+    prepared = prepare(view, keys_at_load(model, shapes.graph), options, rule)
+    found = profile(prepared.plan(rule(view)), value_sizes(shapes.graph))
+    before = [found.in_use.row(k).as_int() for k in branches.guard_rows(found)]
+    if found.not_counted or None in before:
+        return None
+    versions = tuple(
+        peak_of([found.in_use.row(k) for k in branches.own_rows(found, version)], domain)
+        for version in range(branches.count)
+    )
+    return WrittenPeaks(max((size or 0 for size in before), default=0), versions, domain)
+
+
+def most_above(
+    members: Sequence[Expr],
+    others: Sequence[Expr],
+    domain: Domain,
+    samples: Sequence[Mapping[str, int]],
+    known: int,
+) -> int:
+    """Bytes by which the maximum of members is at most above that of others, as few as could be proved.
+
+    That it is at most `known` is proved already. What is seen at `samples` and other shapes is tried first.
+    """
+    needed = {s for e in (*members, *others) for s in e.symbols()}
+    shapes = [s for s in (*samples, *domain.samples(_DRAWN, symbols=needed)) if needed <= s.keys()]
+
+    def above(shape: Mapping[str, int]) -> int:
+        return max(e.evaluate(shape) for e in members) - max(e.evaluate(shape) for e in others)
+
+    size = max(0, *map(above, shapes)) if shapes else 0
+    for _ in range(_PROOFS):
+        if size >= known:
+            break
+        found = plan_le(members, [e + size for e in others], domain)
+        if found.proved:
+            return size
+        if found.witness is None or not needed <= found.witness.keys():
+            break
+        size = max(size + 1, above(found.witness))
+    return known
