@@ -53,9 +53,16 @@ class Dominance:
 
     def certificate(self, matrix: PolyMatrix, domain: Domain) -> Certificate:
         """The certificate, written out."""
+        found = self.attempted(matrix, domain)
+        assert found is not None  # the search is deterministic
+        return found
+
+    def attempted(self, matrix: PolyMatrix, domain: Domain) -> Certificate | None:
+        """The certificate, where it is not known whether there is one."""
         prover = prover_of(matrix.basis, domain)
         found = prover.find(_difference(matrix.rows, self.low, self.members, self.weights))
-        assert isinstance(found, Evidence)  # the search is deterministic
+        if not isinstance(found, Evidence):
+            return None
         symbols, facts, proof = found.write()
         high = sum((matrix.row(m) * w for m, w in zip(self.members, self.weights, strict=True)), ZERO)
         low: Expr = matrix.row(self.low) * sum(self.weights)

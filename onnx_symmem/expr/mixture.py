@@ -17,6 +17,7 @@ import numpy.typing as npt
 from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray
 
 __all__ = [
+    "game_values",
     "game_weights",
     "games_weights",
     "integer_weights",
@@ -72,11 +73,21 @@ def game_weights(payoffs: FloatArray) -> FloatArray | None:
 
 def games_weights(payoffs: FloatArray) -> FloatArray:
     """`game_weights` of many games of one size, games x members x tests; NaN where there are none."""
+    weights, values = _solved(payoffs / np.maximum(np.abs(payoffs).max(axis=1, keepdims=True), 1e-300))
+    weights[values < -1e-7] = np.nan
+    return weights
+
+
+def game_values(payoffs: FloatArray) -> FloatArray:
+    """The values of many games of one size, games x members x tests, with payoffs in -1..1."""
+    return _solved(payoffs)[1]
+
+
+def _solved(payoffs: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(weights, values) of games with payoffs in -1..1; a value is what its weights are sure of."""
     games, members, tests = payoffs.shape
-    result = np.full((games, members), np.nan)
     if tests == 0 or members == 0 or games == 0:
-        return result
-    payoffs = payoffs / np.maximum(np.abs(payoffs).max(axis=1, keepdims=True), 1e-300)
+        return np.full((games, members), np.nan), np.full(games, -np.inf)
     # The other player's program has a feasible start: maximise sum(y), (payoffs + 2) @ y <= 1, y >= 0.
     tables = np.zeros((games, members + 1, tests + members + 1))
     tables[:, :members, :tests] = payoffs + 2.0
@@ -108,10 +119,9 @@ def games_weights(payoffs: FloatArray) -> FloatArray:
     weights = np.maximum(-tables[:, -1, tests:-1], 0.0)
     totals = weights.sum(axis=1)
     weights /= np.where(totals > 0, totals, 1.0)[:, None]
-    least = np.matmul(weights[:, None, :], payoffs).min(axis=(1, 2))
-    found = (totals > 0) & (least >= -1e-7)
-    result[found] = weights[found]
-    return result
+    values = np.matmul(weights[:, None, :], payoffs).min(axis=(1, 2))
+    weights[totals == 0], values[totals == 0] = np.nan, -np.inf
+    return weights, values
 
 
 def whole_weights(weights: FloatArray, scale: int) -> IntArray:

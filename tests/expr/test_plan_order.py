@@ -1,0 +1,100 @@
+"""The order of two maxima by parts: peaks of real plans, and proofs that do not survive a change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from onnx_symmem.expr.domain import Domain, SymbolRange
+from onnx_symmem.expr.envelope import plan_le
+from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.parts import Halves, Part, dominances_of, parts_of
+from onnx_symmem.expr.text import parse
+
+DATA = Path(__file__).parent / "data"
+PLANS = sorted(path.stem for path in DATA.glob("*.txt"))
+P, Q = [parse("a*b + 90")], [parse("a*b + a + b - 9"), parse("5000")]
+
+
+def read(name: str) -> tuple[list[Expr], list[Expr], Domain, bool]:
+    """(members of the new plan, members of the old one, domain, whether the new one is never worse)."""
+    ranges: dict[str, SymbolRange] = {}
+    exprs: dict[str, list[Expr]] = {"low": [], "high": [], "fact": []}
+    outcome = ""
+    for line in (DATA / f"{name}.txt").read_text().splitlines():
+        word, _, rest = line.partition(" ")
+        if word == "range":
+            symbol, lo, hi, divisor = rest.split()
+            ranges[symbol] = SymbolRange(int(lo), None if hi == "-" else int(hi), int(divisor))
+        elif word in exprs:
+            exprs[word].append(parse(rest))
+        elif word in ("proved", "refuted"):
+            outcome = word
+        else:
+            assert word == "#", line
+    assert outcome
+    return exprs["low"], exprs["high"], Domain(ranges, {}, tuple(exprs["fact"])), outcome == "proved"
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_peaks_of_real_plans_are_settled(name: str) -> None:
+    low, high, domain, holds = read(name)
+    found = plan_le(low, high, domain)
+    assert found.proved is holds
+    if holds:
+        assert len(list(parts_of(found.proof))) > 1
+        assert found.check()
+    else:
+        assert found.witness is not None
+        assert domain.contains(found.witness)
+        lows, highs = ([e.evaluate(found.witness) for e in side] for side in (low, high))
+        assert max(lows) > max(highs)
+
+
+def test_a_constant_covers_the_small_sizes_of_unbounded_symbols() -> None:
+    found = plan_le(P, Q, Domain())
+    assert found.proved
+    assert found.check()
+    assert len(found.certificates) == len(list(dominances_of(found.proof))) > 1
+
+
+def test_what_holds_before_a_cut_is_not_proved_again() -> None:
+    found = plan_le([*P, parse("4000")], Q, Domain())
+    assert found.check()
+    assert isinstance(found.proof, Halves)
+    constant = [found.matrix.row(d.low) for d in found.proof.dominances]
+    assert constant == [parse("4000")]
+    below = [found.matrix.row(d.low) for part in parts_of(found.proof) for d in part.dominances]
+    assert parse("4000") not in below
+
+
+def test_a_proof_with_a_piece_missing_or_moved_does_not_hold() -> None:
+    found = plan_le(P, Q, Domain())
+    proof = found.proof
+    assert isinstance(proof, Halves)
+    part = next(parts_of(proof))
+
+    def with_part(at: Part | Halves, new: Part) -> Part | Halves:
+        if isinstance(at, Part):
+            return new if at is part else at
+        return replace(at, below=with_part(at.below, new), above=with_part(at.above, new))
+
+    for changed in (
+        replace(proof, at=proof.at + 1),
+        replace(proof, above=proof.below),
+        with_part(proof, replace(part, dominances=())),
+        with_part(proof, replace(part, domain=Domain())),
+        with_part(proof, replace(part, dominances=(), by_points=True)),
+        Part(Domain(), (), by_points=True),
+        replace(part, domain=Domain()),
+    ):
+        assert not replace(found, proof=changed).check()
+
+
+def test_a_cut_leaves_legal_shapes_on_both_sides() -> None:
+    domain = Domain({"a": SymbolRange(1, None), "b": SymbolRange(1, None, 8)}, {}, (parse("b - 7*a - 100"),))
+    found = plan_le([parse("a*b + 900")], [parse("a*b + 2*a + b"), parse("100000")], domain)
+    assert found.proved
+    assert found.check()
