@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Cell", "Finding", "Page", "Table", "geometric_mean", "write_page"]
+__all__ = ["Cell", "Finding", "Page", "Picture", "Table", "geometric_mean", "write_page"]
 
 Cell = str | int | float | None
 
@@ -69,6 +69,19 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """An SVG file beside the page, shown in it under a title."""
+
+    name: str
+    title: str
+    svg: str
+
+    def markdown(self) -> list[str]:
+        """Lines of the page."""
+        return [f"## {self.title}", "", f"![{self.title}]({self.name}.svg)"]
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """What one part found. `wrong` are lines about what must not happen; the command then exits with 1."""
 
@@ -79,6 +92,7 @@ class Page:
     tables: tuple[Table, ...]
     notes: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
+    pictures: tuple[Picture, ...] = ()
 
     def markdown(self, made: Mapping[str, str]) -> str:
         """The page."""
@@ -91,6 +105,7 @@ class Page:
                 f"- **versions**: {made['versions']}",
             ],
             self.in_short(),
+            *(picture.markdown() for picture in self.pictures),
             *(table.markdown() for table in self.tables),
         ]
         notes = [*(f"- **wrong**: {line}" for line in self.wrong), *(f"- {line}" for line in self.notes)]
@@ -122,6 +137,9 @@ def write_page(page: Page, made: Mapping[str, str], tables: Path, docs: Path | N
         docs.mkdir(parents=True, exist_ok=True)
         written.append(docs / f"{page.name}.md")
         written[-1].write_text(page.markdown(made))
+        for picture in page.pictures:
+            written.append(docs / f"{picture.name}.svg")
+            written[-1].write_text(picture.svg)
         _write_index(docs)
     return written
 

@@ -1,6 +1,7 @@
 """Levels of recomputation: peak against added work, and the least that any repeat could reach.
 
     python -m benchmarks.levels [MODEL ...] [--as-it-is] [--levels N] [--max-slowdown X] [--csv FILE]
+    python -m benchmarks.levels --paper | --runs [MODEL ...]
 
 MODEL is the name of a corpus model or a file; by default the training graphs. Peaks are exact, of outputs and
 activations, at the shape named in the table, which also steers the search; level 0 is the order that
@@ -16,17 +17,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.case import Shape, case_of
-from benchmarks.document import Cell, Finding, Page, Table, geometric_mean
+from benchmarks.document import Cell, Finding, Page, Picture, Table, geometric_mean
 from benchmarks.environment import Progress
 from benchmarks.families import graph_sources
-from benchmarks.weights import CORPUS
-from onnx_symmem.expr.domain import Domain, SymbolRange
-from onnx_symmem.expr.grid import evaluate
+from benchmarks.frontier import frontier_picture
+from benchmarks.level_runs import MEASURED, LevelRuns, level_runs, runs_table
+from benchmarks.level_runs import findings as run_findings
+from benchmarks.paper import PAPER, exact_table, has_paper, limit_table, paper_plan
+from benchmarks.paper import findings as paper_findings
+from benchmarks.weights import CORPUS, FILLED, prepare
+from onnx_symmem.expr.domain import Domain
 from onnx_symmem.graph.load import LoadedModel, load_model
 from onnx_symmem.memory.execution_order import priority_order
 from onnx_symmem.memory.sizes import from_written
@@ -53,6 +57,7 @@ TRAINING: Mapping[str, Shape] = {
 
 OPERATIONS = 0.2  # added at most, for the figure of merit
 _LEVELS, _SLOWDOWN = 6, 1.3
+_RUN_LEVELS, _ROUNDS = 3, 5
 TARGET = 0.5
 _MIB = 1 << 20
 _COLUMNS = (
@@ -139,50 +144,6 @@ def _policies(name: str, numbers: Tables, levels: Sequence[Level]) -> Iterator[t
         yield (name, number, limit / first, float(added), *found)
 
 
-PAPER = "llama2_1b_paper_train"
-_PAPER_LIMIT = 40 << 30
-_PAPER_BATCHES = (14, 16, 18)
-_PAPER_SEQ = (100, 3000)
-_PAPER_COLUMNS = ("batch", "plan", "longest seq that fits", "lengths that fit", "of", "level: lengths")
-
-
-def paper_table(options: LevelOptions) -> Table:
-    """The paper's model under 40 GiB: which lengths run with which level, by batch."""
-    model = load_model(CORPUS / f"{PAPER}.onnx")
-    ranges = {"batch": SymbolRange(min(_PAPER_BATCHES), max(_PAPER_BATCHES)), "seq": SymbolRange(*_PAPER_SEQ)}
-    case = case_of(model, "none", ranges)
-    given = {"onnxruntime": case.before.plan.order, "file": case.file}
-    planned = plan_order(case.prepared, case.sizes, case.domain, case.shapes, case.before, given)
-    shapes = infer_shapes(model.view(), Domain(ranges))
-    view = case.prepared["priority"].view
-    order = priority_order(view, planned.choice.chosen.order)
-    levels = plan_levels(
-        shapes.graph, from_written(shapes.graph), shapes.domain, order, case.shapes, options,
-        opsets=model.view().opsets,
-    )  # fmt: skip
-    around = case.before.inputs + case.before.weights
-    rows: list[tuple[Cell, ...]] = []
-    for batch in _PAPER_BATCHES:
-        lengths = range(_PAPER_SEQ[0], _PAPER_SEQ[1] + 1)
-        at = [{"batch": batch, "seq": seq} for seq in lengths]
-        room = _PAPER_LIMIT - evaluate([around], at)[0]
-        would = [(evaluate(planned.choice.before.members, at).max(axis=0) <= room)]
-        ours = [(evaluate(level.peak.members, at).max(axis=0) <= room) for level in levels]
-        for name, fits in (("as it would have run", would), ("order", ours[:1]), ("levels", ours)):
-            first = np.argmax(np.array(fits), axis=0)
-            any_fits = np.any(np.array(fits), axis=0)
-            used = []
-            for level in range(len(fits)):
-                taken = np.flatnonzero(any_fits & (first == level)) + _PAPER_SEQ[0]
-                if len(taken):
-                    used.append(f"{level}: {taken.min()}..{taken.max()}")
-            longest = int(np.flatnonzero(any_fits).max()) + _PAPER_SEQ[0] if any_fits.any() else 0
-            rows.append((batch, name, longest, int(any_fits.sum()), len(lengths), ", ".join(used)))
-    text = """Weights, inputs, outputs and activations of the paper's model (fp32, no optimiser state) under
-    40 GiB, lengths 100 to 3000; at every length the first level that fits runs."""
-    return Table("paper_levels", "The paper's model under a limit", _PAPER_COLUMNS, tuple(rows), text)
-
-
 def _runs(level: Level) -> int:
     return sum(step.kind == "run" for step in level.schedule)
 
@@ -196,14 +157,18 @@ def _models(names: Sequence[str], as_it_is: bool) -> dict[str, Callable[[], tupl
     found: dict[str, Callable[[], tuple[LoadedModel, str]]] = {}
     for name in names or [n for n in TRAINING if n in sources]:
         if Path(name).is_file():
-            found[Path(name).stem] = lambda name=name: (load_model(Path(name)), "none")
+            found[Path(name).stem] = partial(_as_it_is, Path(name))
         elif name not in sources:
             raise SystemExit(f"{name}: no such model in the corpus, and no such file")
         elif as_it_is:
-            found[name] = lambda name=name: (load_model(CORPUS / f"{name}.onnx"), "none")
+            found[name] = partial(_as_it_is, CORPUS / f"{name}.onnx")
         else:
             found[name] = sources[name].load
     return found
+
+
+def _as_it_is(path: Path) -> tuple[LoadedModel, str]:
+    return load_model(path), "none"
 
 
 def tables(
@@ -217,14 +182,29 @@ def tables(
 
 
 def run(only: Sequence[str] = ()) -> Page:
-    """The page of the benchmark."""
-    found = list(tables(only))
-    paper = (paper_table(LevelOptions(_LEVELS, _SLOWDOWN)),) if not only and _has_paper() else ()
+    """The page of the benchmark: levels by formula, levels run, and the paper's model."""
+    options = LevelOptions(_LEVELS, _SLOWDOWN)
+    found = list(tables([n for n in only or TRAINING if n in TRAINING and n in graph_sources(("corpus",))]))
+    wrong: list[str] = []
+    ran = list(measured(only, wrong))
+    wrong += [
+        f"{r.model} at {_text(r.shape)}, level {r.level}: {r.equal} of {r.nodes} nodes as predicted; "
+        f"predicted {r.predicted}, measured {r.measured}; outputs {'equal' if r.bits else 'differ'}"
+        for m in ran for r in m.runs if not (r.as_predicted and r.bits)
+    ]  # fmt: skip
+    about_paper: tuple[Table, ...] = ()
+    if has_paper() and (not only or PAPER in only):
+        plan = paper_plan(options)
+        about_paper = (limit_table(plan), exact_table(plan))
     return Page(
         "levels",
         "Levels of recomputation",
         (__doc__ or "").rpartition("\n\n")[2],
-        _findings(found),
+        (
+            *(_findings(found) if found else ()),
+            *(run_findings(ran) if ran else ()),
+            *(paper_findings(*about_paper) if about_paper else ()),
+        ),
         (
             Table("levels", "Peak against added work", _COLUMNS, tuple(r for t in found for r in t.rows)),
             Table(
@@ -234,13 +214,33 @@ def run(only: Sequence[str] = ()) -> Page:
                 tuple(r for t in found for r in t.policies),
                 "A dash: the limit was not kept.",
             ),
-            *paper,
+            runs_table(ran),
+            *about_paper,
         ),
+        wrong=tuple(wrong),
+        pictures=(Picture("levels", "Peak against time, measured", picture(ran)),) if ran else (),
     )
 
 
-def _has_paper() -> bool:
-    return (CORPUS / f"{PAPER}.onnx").is_file()
+def measured(only: Sequence[str], wrong: list[str]) -> Iterator[LevelRuns]:
+    """Models of the corpus that have weights, run; what fails is a line of `wrong`."""
+    if not (CORPUS / "cases.json").is_file():
+        return
+    names = {n: shapes for n, shapes in MEASURED.items() if not only or n in only}
+    prepare(CORPUS, FILLED, list(names))
+    progress = Progress("levels, runs")
+    for name, shapes in progress.each(names):
+        with progress.attempt(name, wrong):
+            yield level_runs(name, FILLED / f"{name}.onnx", shapes, _RUN_LEVELS, _SLOWDOWN, _ROUNDS)
+
+
+def picture(found: Sequence[LevelRuns]) -> str:
+    """Levels at the largest shape of each model, in sessions that pack no weights."""
+    lines = {
+        m.model: [(r.slower_unpacked, r.peak) for r in m.runs if r.shape == m.runs[-1].shape]
+        for m in found if m.runs
+    }  # fmt: skip
+    return frontier_picture(lines, "time / level 0, no weights packed", "peak of activations / level 0")
 
 
 def _findings(found: Sequence[LevelTable]) -> tuple[Finding, ...]:
@@ -260,6 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.levels", description=__doc__.split("\n")[0])
     parser.add_argument("models", nargs="*", metavar="MODEL")
     parser.add_argument("--paper", action="store_true", help="the paper's model under 40 GiB, nothing else")
+    parser.add_argument("--runs", action="store_true", help="levels run on ONNX Runtime, nothing else")
     parser.add_argument("--as-it-is", action="store_true", help="without ONNX Runtime's optimiser")
     parser.add_argument("--levels", type=int, default=_LEVELS, metavar="N")
     parser.add_argument("--max-slowdown", type=float, default=_SLOWDOWN, metavar="X")
@@ -267,8 +268,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     options = LevelOptions(given.levels, given.max_slowdown)
     if given.paper:
-        print("\n".join(paper_table(options).markdown()))
+        plan = paper_plan(options)
+        print("\n".join([*limit_table(plan).markdown(), "", *exact_table(plan).markdown()]))
         return 0
+    if given.runs:
+        wrong: list[str] = []
+        for ran in measured(given.models, wrong):
+            print("\n".join(runs_table([ran]).markdown()), flush=True)
+        print("\n".join(wrong))
+        return 1 if wrong else 0
     found: list[LevelTable] = []
     for table in tables(given.models, options, given.as_it_is):
         found.append(table)
