@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,27 +25,24 @@ from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.graph.load import LoadedModel, check_external_data, external_entry, graphs_of, load_model
 from onnx_symmem.graph.save import StagedModel, check_target
 from onnx_symmem.graph.view import ModelView
-from onnx_symmem.memory.execution_order import default_order, priority_order
 from onnx_symmem.memory.peak import Peak, peak_of
-from onnx_symmem.memory.plan import PlanInput, PlanOptions, prepare
 from onnx_symmem.memory.profile import MemoryProfile, profile
-from onnx_symmem.memory.sizes import ValueSizes, from_written, value_sizes
+from onnx_symmem.memory.sizes import from_written, value_sizes
 from onnx_symmem.order.bound import lower_bound
 from onnx_symmem.order.buffers import buffer_graph
-from onnx_symmem.order.candidates import SearchLimits, peaks_at
+from onnx_symmem.order.candidates import SearchLimits
 from onnx_symmem.order.check import check_choice
 from onnx_symmem.order.dispatch import Dispatch, check_dispatch, check_written, choose_versions
 from onnx_symmem.order.explanation import OrderExplanation, explain_order
-from onnx_symmem.order.planner import plan_order
 from onnx_symmem.order.selection import OrderChoice
 from onnx_symmem.order.steering import steering_shapes
-from onnx_symmem.rewrite.anchors import Anchor, add_anchors, unread_results, with_anchors
 from onnx_symmem.rewrite.reorder import DELIVERIES, reorder_nodes
 from onnx_symmem.rewrite.value_info import write_dims
 from onnx_symmem.run.baseline import baseline_plan, file_order, usable_baseline
 from onnx_symmem.run.delivery import Delivered, deliver_anchored
 from onnx_symmem.run.deployment import deployment_files
 from onnx_symmem.run.dispatched import dispatched_model
+from onnx_symmem.run.freeing import plan_freed
 from onnx_symmem.run.inputs import Fill, check_names, resolve_shape
 from onnx_symmem.run.session import cuda_problem
 from onnx_symmem.run.several import (
@@ -227,26 +224,17 @@ def optimize_model(
             samples = steering_shapes(shapes.domain, shapes.input_symbols)
         with clock.stage("plan", "planning"):
             before = profile(baseline_plan(base, shapes.graph, level, options.provider, anchored), sizes)
-            plan_options = PlanOptions(options.provider)
-            keys = from_written(shapes.graph)
-            given = {"onnxruntime": before.plan.order, "file": file_order(model, base, view)}
-            plain = prepare(view.graph, keys, plan_options)
-            anchors = unread_results(plain, sizes, shapes.domain)
-            if anchors:
-                freed = replace(base, proto=add_anchors(base.proto, anchors))
-                again = infer_shapes(freed.view(), spec)
-                if _lowers(plain, sizes, again, before.plan.order, anchors, samples):
-                    base, view, shapes = freed, freed.view(), again
-                    sizes, keys = value_sizes(shapes.graph), from_written(shapes.graph)
-                    given = {name: with_anchors(order, anchors) for name, order in given.items()}
-            prepared = {
-                "default": prepare(view.graph, keys, plan_options, default_order),
-                "priority": prepare(view.graph, keys, plan_options, priority_order),
+            given: Mapping[str, Sequence[int]] = {
+                "onnxruntime": before.plan.order,
+                "file": file_order(model, base, view),
             }
-            planned = plan_order(
-                prepared, sizes, shapes.domain, samples, before, given, options.search, clock.tick,
+            freed = plan_freed(
+                base, shapes, spec, before, given, samples, options.provider, options.search, clock.tick,
                 specialists=options.dispatch and not anchored,
             )  # fmt: skip
+            base, shapes, sizes = freed.base, freed.shapes, freed.sizes
+            prepared, given, planned = freed.prepared, freed.given, freed.planned
+            keys = from_written(shapes.graph)
             choice, notices = planned.choice, (*notices, *planned.notices)
             notices += () if anchored else _hoisted(choice, before)
         with clock.stage("prove", "proving"):
@@ -344,23 +332,6 @@ def _anchored(options: OptimizeOptions) -> bool:
 
 def _beside(proto: onnx.ModelProto, options: OptimizeOptions) -> dict[str, str]:
     return deployment_files(proto, options.provider) if options.deployment else {}
-
-
-def _lowers(
-    plain: PlanInput,
-    sizes: ValueSizes,
-    anchored: ModelShapes,
-    order: Sequence[int],
-    anchors: Sequence[Anchor],
-    samples: Sequence[Mapping[str, int]],
-) -> bool:
-    """Whether anchors raise the peak at no sample: right at it their own eight bytes come on top."""
-    keys = from_written(anchored.graph)
-    new = prepare(anchored.graph.view, keys, plain.options).plan(with_anchors(order, anchors))
-    after = peaks_at(profile(new, value_sizes(anchored.graph)), samples)
-    return all(
-        a <= b for a, b in zip(after, peaks_at(profile(plain.plan(order), sizes), samples), strict=True)
-    )
 
 
 def _is_version(choice: OrderChoice, before: MemoryProfile) -> bool:
