@@ -28,10 +28,10 @@ from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from onnx_symmem.errors import UnsupportedModel, UsageError
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.expression import Expr
-from onnx_symmem.graph.view import NODE, GraphView, view_model
-from onnx_symmem.memory.execution_order import file_for_default
+from onnx_symmem.graph.view import NODE, GraphView
 from onnx_symmem.memory.sizes import tensor_bytes
 from onnx_symmem.remat.expansion import Expansion
+from onnx_symmem.rewrite.branch_order import sort_versions
 from onnx_symmem.rewrite.expanded import expanded_infos, expanded_model, expanded_nodes
 from onnx_symmem.rewrite.guards import FITS, LEAST, LIMIT, Guard, GuardNodes, guard_nodes
 from onnx_symmem.rewrite.hiding import hiding_inputs, is_vector_of_sizes
@@ -163,7 +163,7 @@ class _Emission:
         result = self._assembled(made, sums)
         self._describe(result, [list(map(str, p)) for p in peaks], overhead, None)
         if self.rule == "default":
-            _for_default(result, self.branch)
+            sort_versions(result, self.branch)
         return result
 
     # -- one version -------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class _Emission:
         result = expanded_model(self.written, self.versions[chosen].expansion)
         self._describe(result, [list(map(str, v.peaks)) for v in self.versions], 0, chosen)
         if self.rule == "default":
-            _for_default(result, self.branch)
+            sort_versions(result, self.branch)
         return result
 
     # -- outputs of constant dims ------------------------------------------------------------------------
@@ -388,32 +388,3 @@ def _info_bytes(info: ValueInfoProto) -> int:
     )
     known = None if size is None else size.as_int()
     return known or 0
-
-
-def _for_default(model: onnx.ModelProto, prefix: str) -> None:
-    """Put the nodes of every schedule where the DEFAULT traversal runs them in the order they have now."""
-    view = view_model(model).graph
-    branches = [node for node in view.nodes if node.name.startswith(prefix)]
-    if not branches:
-        _sort_for_default(model.graph, view)
-    for node in branches:
-        for attribute in model.graph.node[node.index].attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                _sort_branch(attribute.g, node.subgraphs[attribute.name], prefix)
-
-
-def _sort_branch(graph: GraphProto, view: GraphView, prefix: str) -> None:
-    for proto, node in zip(graph.node, view.nodes, strict=True):
-        for attribute in proto.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH and node.name.startswith(prefix):
-                _sort_branch(attribute.g, node.subgraphs[attribute.name], prefix)
-    _sort_for_default(graph, view)
-
-
-def _sort_for_default(graph: GraphProto, view: GraphView) -> None:
-    file = file_for_default(view, range(len(view.nodes)))
-    if file is None:
-        raise UnsupportedModel("no file makes ONNX Runtime's default traversal run a version as planned")
-    nodes = [NodeProto.FromString(graph.node[k].SerializeToString()) for k in file]
-    del graph.node[:]
-    graph.node.extend(nodes)
