@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -25,6 +26,10 @@ __all__ = [
     "load_model",
     "read_tensor_bytes",
 ]
+
+MOST_NODES = (
+    2_000_000  # once local functions are inlined; twenty-five that each call another twice make 2**25
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +81,41 @@ def load_model(source: Any) -> LoadedModel:
     folder = str(path.resolve().parent) if path is not None else None
     _check_locations(proto, label)
     if proto.functions:
+        _check_calls(proto, label)
         proto = onnx.inliner.inline_local_functions(proto)
     _check_names(proto.graph, frozenset(), label)
     for graph in graphs_of(proto.graph):
         _sort(graph, label)
     return LoadedModel(proto, path, folder)
+
+
+def _check_calls(proto: onnx.ModelProto, label: str) -> None:
+    """Raise UnsupportedModel where local functions call themselves, or come to too many nodes."""
+    bodies = {(f.domain, f.name, f.overload): f.node for f in proto.functions}
+    sizes: dict[tuple[str, str, str], int] = {}
+    open_calls: list[tuple[str, str, str]] = []
+
+    def size(nodes: Iterable[onnx.NodeProto]) -> int:
+        total = 0
+        for node in nodes:
+            total += 1 + sum(size(graph.node) for graph in _graphs_in(node))
+            key = node.domain, node.op_type, node.overload
+            if key not in bodies:
+                continue
+            if key in open_calls:
+                raise UnsupportedModel(f"{label}: local function '{node.op_type}' calls itself")
+            if key not in sizes:
+                open_calls.append(key)
+                sizes[key] = size(bodies[key])
+                open_calls.pop()
+            total += sizes[key]
+        return total
+
+    count = size(proto.graph.node)
+    if count > MOST_NODES:
+        raise UnsupportedModel(
+            f"{label}: {count} nodes once its local functions are inlined; expected at most {MOST_NODES}"
+        )
 
 
 def _read(path: Path) -> onnx.ModelProto:
@@ -104,11 +139,15 @@ def graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """The graph and every graph inside its nodes' attributes, outer first."""
     yield graph
     for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                yield from graphs_of(attribute.g)
-            for sub in attribute.graphs:
-                yield from graphs_of(sub)
+        for sub in _graphs_in(node):
+            yield from graphs_of(sub)
+
+
+def _graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
 
 
 def _tensors_of(graph: onnx.GraphProto) -> Iterator[TensorProto]:
@@ -189,7 +228,11 @@ def read_tensor_bytes(tensor: TensorProto, folder: str | None) -> bytes | None:
 
 def _check_names(graph: onnx.GraphProto, outer: frozenset[str], label: str) -> None:
     """Raise ModelFileError where a name is made twice, or read and made nowhere."""
-    own = {i.name for i in graph.input} | {t.name for t in graph.initializer}
+    inputs = Counter(i.name for i in graph.input)
+    for name, times in inputs.items():
+        if times > 1:
+            raise ModelFileError(f"{label}: {times} inputs are called '{name}'")
+    own = inputs.keys() | {t.name for t in graph.initializer}
     own |= {t.values.name for t in graph.sparse_initializer}
     for node in graph.node:
         for name in node.output:
@@ -205,10 +248,8 @@ def _check_names(graph: onnx.GraphProto, outer: frozenset[str], label: str) -> N
                 raise ModelFileError(
                     f"{label}: node '{node.name or node.op_type}' reads '{name}', which nothing makes"
                 )
-        for attribute in node.attribute:
-            subs = [attribute.g] if attribute.type == AttributeProto.GRAPH else list(attribute.graphs)
-            for sub in subs:
-                _check_names(sub, known, label)
+        for sub in _graphs_in(node):
+            _check_names(sub, known, label)
     for info in graph.output:
         if info.name not in known:
             raise ModelFileError(f"{label}: output '{info.name}' is made by no node")
@@ -250,11 +291,9 @@ def _sort(graph: onnx.GraphProto, label: str) -> None:
 
 def _reads(node: onnx.NodeProto) -> Iterator[str]:
     yield from (n for n in node.input if n)
-    for attribute in node.attribute:
-        subs = [attribute.g] if attribute.type == AttributeProto.GRAPH else list(attribute.graphs)
-        for sub in subs:
-            own = {i.name for i in sub.input} | {t.name for t in sub.initializer}
-            own.update(name for inner in sub.node for name in inner.output)
-            for inner in sub.node:
-                yield from (n for n in _reads(inner) if n not in own)
-            yield from (o.name for o in sub.output if o.name not in own)
+    for sub in _graphs_in(node):
+        own = {i.name for i in sub.input} | {t.name for t in sub.initializer}
+        own.update(name for inner in sub.node for name in inner.output)
+        for inner in sub.node:
+            yield from (n for n in _reads(inner) if n not in own)
+        yield from (o.name for o in sub.output if o.name not in own)

@@ -11,6 +11,8 @@ __all__ = ["MAX_DEPTH", "MAX_TERMS", "extent", "is_grown"]
 MAX_TERMS = 48  # terms of an expression and of everything inside its atoms
 EXTREMUM = 4  # what a maximum or minimum counts for
 MAX_DEPTH = 8  # floor divisions, maxima ... inside one another
+MAX_DEGREE = 64  # of a term; evaluating n**(2**40), which forty squarings make, would not end
+MAX_BITS = 256  # of a coefficient; sizes that run have 63
 
 
 @lru_cache(maxsize=1 << 16)
@@ -30,4 +32,11 @@ def extent(expr: Expr) -> tuple[int, int]:
 def is_grown(expr: Expr, max_terms: int = MAX_TERMS, max_depth: int = MAX_DEPTH) -> bool:
     """Whether the expression exceeds a limit."""
     terms, depth = extent(expr)
-    return terms > max_terms or depth > max_depth
+    return terms > max_terms or depth > max_depth or _is_huge(expr)
+
+
+def _is_huge(expr: Expr) -> bool:
+    """Whether a term has a power or a coefficient that no size has."""
+    return any(
+        c.bit_length() > MAX_BITS or sum(power for _, power in mono) > MAX_DEGREE for mono, c in expr.terms
+    )

@@ -124,6 +124,43 @@ def test_local_functions_are_inlined():
     assert [n.op for n in load_model(model).view().graph.nodes] == ["Relu", "Neg"]
 
 
+def calling(name, *called):
+    """A local function that calls others one after the other."""
+    values = ["p", *(f"v{k}" for k in range(len(called) - 1)), "r"]
+    body = [
+        helper.make_node(callee, [a], [b], domain="local" if callee != "Relu" else "")
+        for callee, a, b in zip(called, values[:-1], values[1:], strict=True)
+    ]
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("local", 1)]
+    return helper.make_function("local", name, ["p"], ["r"], body, imports)
+
+
+@pytest.mark.parametrize(
+    ("functions", "words"),
+    [
+        ([calling("F0", "F0")], "local function 'F0' calls itself"),
+        ([calling("F0", "Relu", "F1"), calling("F1", "F0")], "local function 'F0' calls itself"),
+        (
+            [*(calling(f"F{k}", f"F{k + 1}", f"F{k + 1}") for k in range(30)), calling("F30", "Relu")],
+            f"{3 * 2**30 - 1} nodes once its local functions are inlined",
+        ),
+    ],
+)
+def test_functions_that_cannot_be_inlined_are_refused_at_once(functions, words):
+    model = small([helper.make_node("F0", ["x"], ["y"], domain="local")])
+    model.functions.extend(functions)
+    model.opset_import.append(helper.make_opsetid("local", 1))
+    with pytest.raises(UnsupportedModel, match=words):
+        load_model(model)
+
+
+def test_two_inputs_of_one_name_are_refused():
+    model = small()
+    model.graph.input.append(model.graph.input[0])
+    with pytest.raises(ModelFileError, match="2 inputs are called 'x'"):
+        load_model(model)
+
+
 def test_objects_are_accepted_and_not_changed():
     model = small()
     before = model.SerializeToString()

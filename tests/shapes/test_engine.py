@@ -185,6 +185,18 @@ def test_expressions_do_not_grow_without_end() -> None:
     assert len(str(dim)) < 400
 
 
+@pytest.mark.parametrize("first", ["s", "twice"])
+def test_powers_do_not_grow_without_end(first: str) -> None:
+    """n**(2**40) is one term, but no one can evaluate it; nor is there room for the digits of 2**(2**40)."""
+    nodes = [node("Shape", "x", "s"), node("Add", "s s", "twice"), node("Mul", f"{first} {first}", "t0")]
+    nodes += [node("Mul", f"t{k} t{k}", f"t{k + 1}") for k in range(40)]
+    nodes += [node("ConstantOfShape", "t1", "small"), node("ConstantOfShape", "t40", "huge")]
+    shapes = infer(graph(nodes, [value("x", FLOAT, ["n"])], "small huge"))
+    assert texts(shapes, "small") == (["n**4"] if first == "s" else ["16*n**4"])
+    (dim,) = shapes.graph.of("huge") or ()
+    assert [u.symbol for u in shapes.unknowns if u.tensor == "huge"] == [str(dim)]
+
+
 SCRIPT = """
 import sys
 from onnx_symmem.graph.load import load_model

@@ -296,3 +296,10 @@ def test_several_roundings_leave_a_size_within_one() -> None:
             assert bound is not None
             most = bound.evaluate({"a": a, "b": b})
             assert most - 2 <= size <= most
+
+
+def test_a_negative_repeat_makes_no_size() -> None:
+    shapes = infer(graph([node("Tile", "x r", "y")], [X], "y", r=[2, -3]))
+    (unknown,) = shapes.unknowns
+    assert texts(shapes, "y") == ["2*a", unknown.symbol]
+    assert "negative" in unknown.reason
