@@ -192,7 +192,7 @@ def _tile(ctx: NodeContext) -> None:
         times = ctx.item(1, k)
         if isinstance(times, Unknown):
             result.append(times if dim == 1 else Unknown(times.reason))
-        elif ctx.at_least(-times, 1):
+        elif ctx.at_least(-Expr.lift(times), 1):
             result.append(Unknown("a repeat is negative: the node cannot run"))
         else:
             result.append(dim * times)
