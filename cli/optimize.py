@@ -14,7 +14,6 @@ from onnx_symmem.cli.options import (
     ep_option,
     input_option,
     json_option,
-    model_argument,
     ort_level_option,
     parse_shape,
     size_option,
@@ -26,10 +25,22 @@ __all__ = ["command"]
 
 
 @click.command("optimize")
-@model_argument()
+@click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="MODEL...")
 @click.option(
-    "-o", "--output", "out", type=click.Path(path_type=Path), required=True, metavar="OUT",
+    "-o", "--output", "out", type=click.Path(path_type=Path), metavar="OUT",
     help="The file to write; weights kept outside go to OUT.data.",
+)  # fmt: skip
+@click.option(
+    "--out-dir", type=click.Path(path_type=Path), metavar="FOLDER",
+    help="For several models, or folders of models: where the results go, under the same names, with a "
+    "summary that a later call goes on from.",
+)  # fmt: skip
+@click.option(
+    "--jobs", type=click.IntRange(1), default=1, show_default=True, help="Models at once, with --out-dir."
+)
+@click.option(
+    "--parallel-backend", "backend", metavar="NAME",
+    help="Backend of joblib that runs the jobs, such as dask or ray once registered. Default: processes.",
 )  # fmt: skip
 @dim_option
 @ep_option
@@ -97,8 +108,11 @@ __all__ = ["command"]
 @click.pass_context
 def command(
     ctx: click.Context,
-    model: Path,
-    out: Path,
+    models: tuple[Path, ...],
+    out: Path | None,
+    out_dir: Path | None,
+    jobs: int,
+    backend: str | None,
     dims: tuple[DimRange, ...],
     ep: str,
     ort_level: str,
@@ -125,39 +139,80 @@ def command(
 
     The graph is optimised by ONNX Runtime, put into the best order that is proved never to need more than
     before, and annotated with all dims. Nothing is written unless it gives the original's outputs, bit by
-    bit. MODEL is an .onnx file with symbolic dims.
+    bit. MODEL is an .onnx file with symbolic dims; several, or a folder of them, go to --out-dir.
+
+    \b
+    Examples:
+      onnx-symmem optimize model.onnx -o planned.onnx --dim batch=1..64
+      onnx-symmem optimize train.onnx -o levels.onnx --memory-limit 24GiB
+      onnx-symmem optimize models/ --out-dir planned/ --jobs 4
     """
     if no_verify and verify_at:
         raise click.UsageError("--no-verify and --verify-at contradict each other", ctx)
+    options: dict[str, Any] = {
+        "domain": domain_spec(dims),
+        "provider": ep,
+        "ort_level": ort_level,
+        "verify": not no_verify,
+        "verify_at": verify_at,
+        "inputs": inputs,
+        "dispatch": dispatch,
+        "memory_limit": memory_limit,
+        "levels": levels,
+        "max_slowdown": max_slowdown,
+        "recompute": recompute,
+        "offload": offload,
+        "host_bandwidth": host_bandwidth,
+        "counts": counts,
+        "reserve": reserve,
+        "time_budget": time_budget,
+        "seed": seed,
+        "explain": explain,
+        "delivery": delivery,
+        "deployment": deployment,
+    }
+    if out_dir is not None:
+        if out is not None:
+            raise click.UsageError("-o and --out-dir contradict each other", ctx)
+        return _several(ctx, models, out_dir, options, jobs, backend, as_json)
+    if out is None or len(models) > 1:
+        raise click.UsageError(
+            "Missing option '-o' / '--output'." if len(models) == 1 else "several models need --out-dir", ctx
+        )
     from onnx_symmem import api
 
     with progress(verbose=ctx.obj.verbose) as tell:
-        found = api.optimize(
-            model,
-            out,
-            domain=domain_spec(dims),
-            provider=ep,
-            ort_level=ort_level,
-            verify=not no_verify,
-            verify_at=verify_at,
-            inputs=inputs,
-            dispatch=dispatch,
-            memory_limit=memory_limit,
-            levels=levels,
-            max_slowdown=max_slowdown,
-            recompute=recompute,
-            offload=offload,
-            host_bandwidth=host_bandwidth,
-            counts=counts,
-            reserve=reserve,
-            time_budget=time_budget,
-            seed=seed,
-            explain=explain,
-            delivery=delivery,
-            deployment=deployment,
-            progress=ticker(tell),
-        )
+        found = api.optimize(models[0], out, progress=ticker(tell), **options)
     from onnx_symmem.report.text.optimization import show_optimization
 
     notify(found.figures.notices)
     answer(found.figures, as_json, lambda console: show_optimization(console, found.figures, ctx.obj.verbose))
+    return 0
+
+
+def _several(
+    ctx: click.Context,
+    models: tuple[Path, ...],
+    folder: Path,
+    options: dict[str, Any],
+    jobs: int,
+    backend: str | None,
+    as_json: bool,
+) -> int:
+    from onnx_symmem.cli.batch import Batch, optimize_each, targets
+
+    from onnx_symmem.report.text.batch import show_batch
+
+    pairs = targets(models, folder)
+    outcomes = []
+    with progress(verbose=ctx.obj.verbose) as tell:
+        tell.stage("optimising", total=len(pairs))
+        for outcome in optimize_each(pairs, folder, options, jobs, backend):
+            outcomes.append(outcome)
+            tell.advance()
+    batch = Batch(str(folder), tuple(outcomes))
+    answer(batch, as_json, lambda console: show_batch(console, batch.to_json()))
+    failed = [o for o in outcomes if o.code]
+    if failed:
+        click.echo(f"onnx-symmem: error: {len(failed)} of {len(outcomes)} models failed", err=True)
+    return batch.code

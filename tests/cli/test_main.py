@@ -134,7 +134,17 @@ def test_a_verb_may_exit_by_its_context(install: Install) -> None:
 def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
-    assert set(VERBS) == {"optimize", "run", "compare", "shapes", "report", "fit", "check", "doctor", "deploy"}
+    assert set(VERBS) == {
+        "optimize",
+        "run",
+        "compare",
+        "shapes",
+        "report",
+        "fit",
+        "check",
+        "doctor",
+        "deploy",
+    }
     for name, verb in VERBS.items():
         assert f"  {name} " in out
         assert verb.help in out
