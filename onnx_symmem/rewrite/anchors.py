@@ -28,11 +28,15 @@ _OWN = 256  # bytes of the result of Size, as the arena rounds it, beside which 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A value that nobody reads: its index, its producer's, and its name."""
+    """A value that a dangling node reads: its index, its producer's, and its name.
+
+    The node is a `Size`, or where its eight bytes are too many a `Slice` of nothing (`empty`).
+    """
 
     value: int
     producer: int
     name: str
+    empty: bool = False
 
 
 def unread_results(prepared: PlanInput, sizes: ValueSizes, domain: Domain) -> tuple[Anchor, ...]:
@@ -53,18 +57,26 @@ def unread_results(prepared: PlanInput, sizes: ValueSizes, domain: Domain) -> tu
 
 
 def add_anchors(model: onnx.ModelProto, anchors: Sequence[Anchor], purpose: str = "freed") -> onnx.ModelProto:
-    """A copy of `model` with a dangling `Size` per anchor, behind all its nodes, named after its purpose."""
+    """A copy of `model` with a dangling node per anchor, behind all its nodes, named after its purpose."""
     result = onnx.ModelProto()
     result.CopyFrom(model)
     graph = result.graph
     taken = {name for node in graph.node for name in (node.name, *node.output)}
     taken |= {i.name for i in graph.input} | {t.name for t in graph.initializer}
-    for anchor in anchors:
-        name = f"{anchor.name}/{purpose}"
+
+    def fresh(name: str) -> str:
         while name in taken:
             name += "_"
         taken.add(name)
-        graph.node.append(helper.make_node("Size", [anchor.name], [name], name))
+        return name
+
+    zero = fresh(f"{purpose}/zero") if any(anchor.empty for anchor in anchors) else ""
+    if zero:
+        graph.initializer.append(helper.make_tensor(zero, onnx.TensorProto.INT64, [1], [0]))
+    for anchor in anchors:
+        name = fresh(f"{anchor.name}/{purpose}")
+        op, more = ("Slice", [zero, zero]) if anchor.empty else ("Size", [])
+        graph.node.append(helper.make_node(op, [anchor.name, *more], [name], name))
     return result
 
 

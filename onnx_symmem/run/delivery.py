@@ -38,9 +38,12 @@ from onnx_symmem.shapes.table import GraphShapes, ModelShapes
 __all__ = ["Delivered", "deliver_anchored"]
 
 _ALIKE = 3  # orders of equal peaks of which the one with the fewest anchors is taken
+_FEW = 50  # one anchor to so many nodes is few enough
 _OTHERS = 3  # orders that are tried where anchors make these need more than what would have run
 _TRIALS = 256  # orders that are tried to do without anchors, per order and round
-_ROUNDS = 8  # of leaving out anchors; each but the first has a shape more, at which too few were left
+_SLICE = 13  # from this opset on Slice takes every type
+_SAMPLES = 32  # shapes besides the steering ones at which anchors must not be missed
+_ROUNDS = 6  # of leaving out anchors; each but the first has a shape more, at which too few were left
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,8 @@ def deliver_anchored(
     choice, domain = planned.choice, shapes.domain
     writer = _Writer(base, shapes, sizes, prepared, planned.shapes)
     outcomes = {choice.chosen.name: "proved"} if choice.never_worse == "proved" else {}
-    for candidate, order, found in _in_turn(writer, planned):
-        written = writer.written(order, found)
+    for candidate, order, found, empty in _in_turn(writer, planned):
+        written = writer.written(order, found, empty)
         after = peak(written.profile, domain)
         verdict = plan_le(after.members, choice.before.members, domain)
         if verdict.proved:
@@ -109,20 +112,29 @@ def deliver_anchored(
 
 def _in_turn(
     writer: _Writer, planned: PlannedOrder
-) -> Iterator[tuple[CandidateOrder, tuple[int, ...], Anchoring]]:
-    """Orders to be proved: those with the peaks of the chosen one, fewest anchors first, then the others."""
+) -> Iterator[tuple[CandidateOrder, tuple[int, ...], Anchoring, bool]]:
+    """Orders to be proved: those with the peaks of the chosen one, fewest anchors first, then the others.
+
+    Each with anchors of eight bytes, then with empty ones, where it can have them.
+    """
     choice = planned.choice
     if choice.never_worse != "proved":
         return
     chosen = choice.chosen
     others = [c for c in rank(planned.candidates) if c is not chosen]
     alike = [chosen, *(c for c in others if c.peaks == chosen.peaks)][:_ALIKE]
-    files = [(candidate, *writer.fewest(candidate)) for candidate in alike]
-    yield from sorted(files, key=lambda f: len(f[2].anchored))
+    files: list[tuple[CandidateOrder, tuple[int, ...], Anchoring]] = []
+    for candidate in alike:
+        files.append((candidate, *writer.fewest(candidate)))
+        if len(files[-1][2].anchored) * _FEW <= len(candidate.order):
+            break
+    for candidate, order, found in sorted(files, key=lambda f: len(f[2].anchored)):
+        for empty in (False, True) if found.anchored and writer.slices else (False,):
+            yield candidate, order, found, empty
     limit = [choice.before.at(shape) for shape in planned.shapes]
     below = [c for c in others if c not in alike and all(p <= b for p, b in zip(c.peaks, limit, strict=True))]
     for candidate in below[:_OTHERS]:
-        yield candidate, *writer.fewest(candidate)
+        yield candidate, *writer.fewest(candidate), writer.slices
 
 
 @dataclass(frozen=True)
@@ -154,7 +166,8 @@ class _Writer:
         self.view = shapes.graph.view
         self.values = _anchor_values(shapes.graph)
         self.graph = buffer_graph(prepared)
-        self._judge_at(tuple(at))
+        symbols = tuple(dict.fromkeys(name for shape in at for name in shape))
+        self._judge_at((*at, *shapes.domain.samples(_SAMPLES, symbols=symbols)))
 
     def file_of(self, order: Sequence[int]) -> tuple[tuple[int, ...], Anchoring]:
         """A file that runs the order; where there is none, what runs of the nearest."""
@@ -164,19 +177,19 @@ class _Writer:
         return default_order(self.view, order), Anchoring(tuple(order), ())
 
     def fewest(self, candidate: CandidateOrder) -> tuple[tuple[int, ...], Anchoring]:
-        """The same, or with fewer anchors another order that is proved never to need more."""
+        """The same, or with fewer anchors another order that is not known to need more at any shape."""
         order, found = self.file_of(candidate.order)
         wanted = peak(profile(self.prepared.plan(order), self.sizes), self.shapes.domain)
         for _ in range(_ROUNDS if found.anchored else 0):
             other, fewer = fewer_anchors(self.view, found, self._no_worse_than(order), _TRIALS)
             after = peak(profile(self.prepared.plan(other), self.sizes), self.shapes.domain)
             verdict = plan_le(after.members, wanted.members, self.shapes.domain)
-            if verdict.proved:
+            if verdict.witness is None:  # proved, or neither: what would have run is compared with later
                 again = anchored_file(self.view, other, self.values.keys())
                 better = again is not None and len(again.anchored) < len(fewer.anchored)
                 return other, again if again is not None and better else fewer
-            shape = legal_near(self.shapes.domain, {**self.at[0], **(verdict.witness or {})})
-            if verdict.witness is None or shape is None or shape in self.at:
+            shape = legal_near(self.shapes.domain, {**self.at[0], **verdict.witness})
+            if shape is None or shape in self.at:
                 break
             self._judge_at((*self.at, shape))
         return order, found
@@ -192,10 +205,18 @@ class _Writer:
     def _peaks(self, order: Sequence[int]) -> np.ndarray:
         return np.asarray(self.moments.along(order).max(axis=0, initial=0.0))
 
-    def written(self, order: Sequence[int], found: Anchoring) -> _Written:
+    @property
+    def slices(self) -> bool:
+        """Whether anchors can be empty."""
+        return any(o.version >= _SLICE for o in self.base.proto.opset_import if o.domain in ("", "ai.onnx"))
+
+    def written(self, order: Sequence[int], found: Anchoring, empty: bool = False) -> _Written:
         """The file with its anchors and dims, and its profile with reuse of buffers."""
-        values = self.view.values
-        anchors = [Anchor(v := self.values[node], node, values[v].name) for node in found.anchored]
+        dims, values = self.shapes.graph.dims, [self.values[node] for node in found.anchored]
+        anchors = [
+            Anchor(v, node, self.view.values[v].name, empty and bool(dims[v]))
+            for node, v in zip(found.anchored, values, strict=True)
+        ]
         base = replace(self.base, proto=add_anchors(self.base.proto, anchors, "anchor"))
         shapes = infer_shapes(base.view(), self.shapes.domain)
         view, sizes = shapes.graph.view, value_sizes(shapes.graph)
