@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,7 +44,7 @@ class _Part:
 PARTS: Mapping[str, _Part] = {
     "environment": _Part("what is there; what a CUDA context takes", 40, "order.environment"),
     "order": _Part(
-        "is the executed order the planned one, by option, anchors and in branches", 40, "order.order"
+        "is the executed order the planned one, by option, anchors and in branches", 55, "order.order"
     ),
     "bytes": _Part("predicted against measured bytes, with and without levels", 70, "memory.measured_bytes"),
     "paper": _Part("the paper's training step, with and without levels", 120, "steps.paper"),
@@ -73,10 +74,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             site = unpack_runtime() if given.ep == "cuda" else None
             environment = child_environment(site)
-            models = given.models or Path(folder)
-            if given.models is None:
+            models = Path(folder, "models")
+            if given.models is not None:
+                shutil.copytree(given.models, models)  # weights are written beside them
+            else:
                 # Planned on the spot, small or not: in a process of its own, so that it too can be stopped.
-                options = ["--prepare", folder, *(["--small"] if given.small else [])]
+                options = ["--prepare", str(models), *(["--small"] if given.small else [])]
                 _child("prepare", options, environment, given.budget / 2, sheet, log)
             for name in given.parts or PARTS:
                 left = given.budget - (time.monotonic() - started)

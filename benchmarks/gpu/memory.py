@@ -39,6 +39,8 @@ def measured_bytes(setting: Setting) -> Iterator[Row]:
         shapes = setting.shapes(name)
         for shape in shapes[:1] if setting.small else shapes:
             tasks.append((f"{name} planned", lambda n=name, s=shape: one(n, "planned", s, None, "")))
+    one_shape = setting.shapes("transformer")[1]
+    tasks.append(("transformer anchors", lambda: one("transformer", "anchors", one_shape, None, "")))
     for variant in ("levels", "offload"):
         shape = setting.shapes("transformer")[-1 if setting.small else 1]
         rows: list[Row] = []

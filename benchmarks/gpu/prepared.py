@@ -4,7 +4,7 @@ Planning takes longer than a short loan of a machine allows, so `prepare` writes
 weights: all of them refer to the start of one file, `weights.bin`, which `fill` makes of random numbers on
 the spot. They are planned for CUDA at level none: no step of it needs a device.
 
-    transformer   training step of a causal transformer: its order, levels that recompute, levels that offload
+    transformer   training step of a causal transformer: its order, by session or by file; levels
     unet          diffusion U-Net, inference: convolutions, whose workspace no formula knows
     paper         the paper's training step (corpus), or a transformer of the same kind
 """
@@ -48,7 +48,7 @@ _BLOCK = 1 << 22  # random numbers drawn; the file repeats them
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A model by name: `files` by variant (original, planned, levels, offload), shapes from small on."""
+    """A model by name: `files` by variant (original, planned, anchors, ...), shapes from small to large."""
 
     name: str
     about: str
@@ -72,7 +72,7 @@ class _Plan:
     build: Callable[[], onnx.ModelProto]
     domain: Mapping[str, tuple[int, int | None]]
     shapes: tuple[Mapping[str, int], ...]
-    variants: tuple[str, ...] = ("planned", "levels", "offload")
+    variants: tuple[str, ...] = ("planned", "anchors", "levels", "offload")
     seconds: float = 5.0
 
 
@@ -159,6 +159,8 @@ def _options(plan: _Plan, variant: str) -> OptimizeOptions:
     options = OptimizeOptions("cuda", "none", verify=False, search=search, dispatch=False)
     if variant == "planned":
         return options
+    if variant == "anchors":
+        return replace(options, delivery="anchors")
     levels = LevelOptions(_LEVELS)
     if not plan.seconds:
         levels = replace(levels, levels=1)

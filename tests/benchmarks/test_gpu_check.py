@@ -70,7 +70,8 @@ def test_steps_of_the_paper_take_what_the_formulas_say(rows):
 
 def test_what_makes_no_sense_on_the_cpu_says_so(rows):
     for part, what in (
-        ("environment", "context and libraries"), ("branches", "device memory per branch"),
+        ("environment", "context and libraries"),
+        ("environment", "operators without a kernel"), ("branches", "device memory per branch"),
         ("arena", "driver's count"),
     ):  # fmt: skip
         assert {row.note for row in of(rows, part, what)} == {"no device"}
