@@ -7,13 +7,16 @@ a link to the folder of the Python packages that hold them makes it find them.
 from __future__ import annotations
 
 import ctypes
+import io
+import lzma
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
+import tarfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from onnx_symmem.run.device import device_bytes_in_use
 from onnx_symmem.run.session import kept
@@ -24,6 +27,38 @@ ROOT = Path(__file__).resolve().parents[2]
 RUNTIME = Path.home() / "ort"
 _SITE = "site"
 _DRIVERS = (Path("/usr/local/nvidia/lib64"), Path("/usr/local/nvidia/lib"))  # where containers have them
+
+
+class _Joined(io.RawIOBase):
+    """Several files one after the other, as one stream."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = list(paths)
+        self._file: BinaryIO | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while self._file is not None or self._paths:
+            if self._file is None:
+                self._file = self._paths.pop(0).open("rb")
+            data = self._file.read(len(buffer))
+            if data:
+                buffer[: len(data)] = data
+                return len(data)
+            self.close_piece()
+        return 0
+
+    def close_piece(self) -> None:
+        """Close the piece that is being read."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def close(self) -> None:
+        self.close_piece()
+        super().close()
 
 
 def unpack_runtime(folder: Path = RUNTIME) -> Path | None:
@@ -37,19 +72,14 @@ def unpack_runtime(folder: Path = RUNTIME) -> Path | None:
     partial = folder / f"{_SITE}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    with (
-        subprocess.Popen(["xz", "-dc", "-T0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as unpack,
-        subprocess.Popen(["tar", "x", "-C", str(partial)], stdin=unpack.stdout) as extract,
-    ):
-        assert unpack.stdin is not None
-        assert unpack.stdout is not None
-        unpack.stdout.close()  # else `unpack` would never learn that `extract` is gone
-        with unpack.stdin as sink:
-            for piece in pieces:
-                with piece.open("rb") as source:
-                    shutil.copyfileobj(source, sink, 1 << 20)
-    if unpack.returncode or extract.returncode:
-        raise RuntimeError(f"{folder}: the pieces of ONNX Runtime cannot be unpacked")
+    try:
+        with (
+            io.BufferedReader(_Joined(pieces)) as stream,
+            tarfile.open(fileobj=stream, mode="r|xz") as archive,
+        ):
+            archive.extractall(partial, filter="data")
+    except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+        raise RuntimeError(f"{folder}: the pieces of ONNX Runtime cannot be unpacked: {error}") from error
     partial.replace(site)
     return site
 
