@@ -4,11 +4,16 @@
     4 the run failed, or a defect of this tool · 130 interrupted
 
 Verbs are imported when they are called, so that `--help` needs click alone.
+
+numpy works on one thread here unless the environment says otherwise: planning multiplies many small matrices,
+which more threads do not make faster, and sums then do not depend on the number of cores. ONNX Runtime has
+threads of its own.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -24,6 +29,7 @@ __all__ = ["VERBS", "Flags", "Verb", "cli", "main"]
 
 PROGRAM = "onnx-symmem"
 UNEXPECTED, USAGE, INTERRUPTED = 4, 2, 130
+_NUMPY_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")  # read at its import
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +131,9 @@ def cli() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; a verb may return one, None means 0."""
     flags = Flags()
+    if "numpy" not in sys.modules:
+        for name in _NUMPY_THREADS:
+            os.environ.setdefault(name, "1")
     try:
         result: Any = cli.main(args=argv, prog_name=PROGRAM, standalone_mode=False, obj=flags)
     except SymmemError as error:

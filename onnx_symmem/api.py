@@ -1,4 +1,8 @@
-"""The public Python functions. Models are given as a path, an `onnx.ModelProto`, or a `gs.Graph`."""
+"""The public Python functions. Models are given as a path, an `onnx.ModelProto`, or a `gs.Graph`.
+
+Planning multiplies many small matrices, which threads do not make faster: with `OPENBLAS_NUM_THREADS=1` (or
+the like of another BLAS) set before numpy is imported, other cores stay free, as they do under the command.
+"""
 
 from __future__ import annotations
 

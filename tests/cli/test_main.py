@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import types
 from collections.abc import Callable
@@ -162,3 +164,21 @@ def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> Non
 
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"onnx-symmem {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "given", "threads"), [("", None, "1"), ("", "3", "3"), ("import numpy;", None, "None")]
+)
+def test_numpy_works_on_one_thread_unless_told_otherwise(
+    before: str, given: str | None, threads: str
+) -> None:
+    script = (
+        f"{before}import os; from onnx_symmem.cli.main import main; main(['--version']);"
+        "print(os.environ.get('OPENBLAS_NUM_THREADS'))"
+    )
+    environ = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    environ |= {} if given is None else {"OPENBLAS_NUM_THREADS": given}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split()[-1] == threads
