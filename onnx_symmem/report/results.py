@@ -258,8 +258,9 @@ class Optimization:
     """Result of `optimize`.
 
     `versions` are the orders among which the shapes of the inputs decide, empty where there is one only;
-    `overhead_bytes` is what deciding leaves in memory, in `after` already. `floor` are bytes that no order of
-    the planned nodes is below at each sample, and there only.
+    `overhead_bytes` is by how much deciding can raise `after`: above `before` at most, or of levels above the
+    first of them alone. `floor` are bytes that no order of the planned nodes is below at each sample, and
+    there only.
     """
 
     model: str

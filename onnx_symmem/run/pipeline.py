@@ -124,8 +124,7 @@ class OptimizedModel:
     def after(self) -> Peak:
         """Peak of the model that is written; of several levels that of the first."""
         if self.levels is not None:
-            members = [m + self.levels.overhead for m in self.levels.levels[0].peak.members]
-            return peak_of(members, self.shapes.domain)
+            return self.levels.peak(self.levels.only or 0)
         return self.choice.after if self.dispatch is None else self.dispatch.peak
 
     @property
@@ -266,7 +265,7 @@ def optimize_model(
                 levels, more = plan_limit(
                     options.levels, shapes, keys, sizes, prepared["priority"], choice, samples, clock.tick
                 )
-                proto, levels = levelled_model(base, shapes, levels, samples, model.label)
+                proto, levels = levelled_model(base, shapes, levels, samples, model.label, options.provider)
                 notices += more
         elif options.dispatch and _is_version(choice, before):
             with clock.stage("dispatch", "comparing orders shape by shape"):

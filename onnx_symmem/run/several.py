@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,6 +21,7 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.memory.capacity import Demand, largest_size
 from onnx_symmem.memory.execution_order import priority_order
+from onnx_symmem.memory.peak import Peak, peak_of
 from onnx_symmem.memory.plan import PlanInput
 from onnx_symmem.memory.sizes import DimKeys, ValueSizes
 from onnx_symmem.order.dispatch import Dispatch
@@ -33,6 +35,7 @@ from onnx_symmem.rewrite.versions import Version, emit_versions, versions_of
 from onnx_symmem.run.inputs import Fill
 from onnx_symmem.run.trials import first_running
 from onnx_symmem.run.verify import Verification
+from onnx_symmem.run.written import most_above, written_peaks
 from onnx_symmem.shapes.table import ModelShapes
 
 __all__ = [
@@ -49,6 +52,7 @@ __all__ = [
 SCOPES = ("activations", "inputs", "weights")
 
 _DRAWN, _TRIED, _MOST_BYTES = 256, 4, 1 << 31  # shapes drawn, and tried, to find one that a version runs at
+_EMISSIONS = 4  # until the guard is of the size that it compares with
 _PINS = 3  # tensors that are named where a limit cannot be met
 
 
@@ -66,8 +70,10 @@ class LevelWish:
 class LevelPlan:
     """Levels of one model; `counted` is what the limit covers besides outputs and activations.
 
-    `overhead` bytes are what the guard leaves in memory, `floor` bounds any schedule, whatever it repeats.
-    `only` is the one level that was written where no shape is symbolic, or there is only one.
+    `written` are the peaks of the levels in the model as it is written, with all that choosing takes; without
+    them that is bounded. By at most `overhead` bytes choosing raises the peak of the first level. `floor`
+    bounds any schedule, whatever it repeats. `only` is the one level that was written where no shape is
+    symbolic, or there is only one.
     """
 
     wish: LevelWish
@@ -77,10 +83,18 @@ class LevelPlan:
     floor: AnyFloor
     overhead: int = 0
     only: int | None = None
+    written: tuple[Peak, ...] = ()
+
+    def peak(self, level: int) -> Peak:
+        """The peak of a run of a level, with the guard before it."""
+        if self.written:
+            return self.written[level]
+        return peak_of([m + self.overhead for m in self.levels[level].peak.members], self.domain)
 
     def needed(self, level: int, shape: Mapping[str, int]) -> int:
         """All that the limit covers, in bytes, where a level runs."""
-        return self.levels[level].peak.at(shape) + self.counted.evaluate(shape) + self.overhead
+        peak = self.written[level] if self.written else self.levels[level].peak
+        return peak.at(shape) + self.counted.evaluate(shape) + (0 if self.written else self.overhead)
 
     def level_at(self, shape: Mapping[str, int], limit: int | None = None) -> int:
         """The level that runs at a shape of the domain under a limit (None: the wished one, if any)."""
@@ -129,7 +143,12 @@ def plan_limit(
 
 
 def levelled_model(
-    base: LoadedModel, shapes: ModelShapes, plan: LevelPlan, samples: Sequence[Mapping[str, int]], label: str
+    base: LoadedModel,
+    shapes: ModelShapes,
+    plan: LevelPlan,
+    samples: Sequence[Mapping[str, int]],
+    label: str,
+    provider: str = "cpu",
 ) -> tuple[onnx.ModelProto, LevelPlan]:
     """The model of all levels, checked; LimitNotMet where the limit is below what is possible."""
     view, opsets = shapes.graph.view, shapes.view.opsets
@@ -143,7 +162,10 @@ def levelled_model(
         about = {"level": number, "operations": str(level.operations), "moved": str(level.moved)}
         versions.append(Version(expansion, tuple(m + plan.counted for m in level.peak.members), about))
     proto = emit_versions(base.proto, shapes, versions, FITS, limit=plan.wish.limit)
-    plan = replace(plan, overhead=_overhead(proto), only=(versions_of(proto) or {}).get("only"))
+    said: Mapping[str, Any] = versions_of(proto) or {}
+    plan = replace(plan, overhead=said.get("overhead_bytes", 0), only=said.get("only"))
+    if plan.only is None:
+        proto, plan = _counted(base, shapes, plan, versions, proto, samples, provider)
     _check_limit(plan, shapes, samples, label)
     return proto, plan
 
@@ -158,14 +180,42 @@ def _check_told(plan: LevelPlan, shapes: ModelShapes, label: str) -> None:
         unknown = next((u for u in shapes.unknowns if u.symbol == asked[0]), None)
         why = "" if unknown is None else f" ({unknown.op} '{unknown.node}': {unknown.reason})"
         raise UnsupportedModel(
-            f"{label}: the peak depends on {asked[0]}{why}, which is not known before the run, so no level can "
-            "be chosen; optimize it without a memory limit and levels"
+            f"{label}: the peak depends on {asked[0]}{why}, which is not known before the run, so no level "
+            "can be chosen; optimize it without a memory limit and levels"
         )
 
 
-def _overhead(proto: onnx.ModelProto) -> int:
-    about = versions_of(proto) or {}
-    return int(about.get("overhead_bytes", 0))
+def _counted(
+    base: LoadedModel,
+    shapes: ModelShapes,
+    plan: LevelPlan,
+    versions: Sequence[Version],
+    proto: onnx.ModelProto,
+    samples: Sequence[Mapping[str, int]],
+    provider: str,
+) -> tuple[onnx.ModelProto, LevelPlan]:
+    """The model again, with a guard that compares what levels are seen to take in it, guard included.
+
+    As it came, with bounds, where that is not known or does not settle.
+    """
+    domain, compared = shapes.domain, tuple[tuple[Expr, ...], ...]()
+    bounded = proto
+    for _ in range(_EMISSIONS):
+        found = written_peaks(replace(base, proto=proto), domain, provider)
+        if found is None:
+            break
+        whole = tuple(found.whole(k) for k in range(len(versions)))
+        if compared == tuple(p.members for p in whole):
+            alone = plan.levels[0].peak.members
+            most = most_above(whole[0].members, alone, domain, samples, max(plan.overhead, found.guard))
+            return proto, replace(plan, written=whole, overhead=most)
+        compared = tuple(p.members for p in whole)
+        exact = [
+            replace(v, peaks=tuple(m + plan.counted for m in members))
+            for v, members in zip(versions, compared, strict=True)
+        ]
+        proto = emit_versions(base.proto, shapes, exact, FITS, limit=plan.wish.limit, counted=True)
+    return bounded, plan
 
 
 def _check_limit(
@@ -205,7 +255,7 @@ def _is_known(plan: LevelPlan, shape: Mapping[str, int]) -> bool:
 def _room(plan: LevelPlan, shapes: ModelShapes, low: Mapping[str, int]) -> str:
     """The largest size of each dim that the lowest level fits, the others at their least."""
     found = []
-    members = tuple(m + plan.counted + plan.overhead for m in plan.levels[-1].peak.members)
+    members = tuple(m + plan.counted for m in plan.peak(len(plan.levels) - 1).members)
     for symbol in shapes.input_symbols:
         if symbol in shapes.domain.equalities:
             continue

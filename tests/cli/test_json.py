@@ -118,13 +118,14 @@ def outputs(command: Command, folder: Path) -> Mapping[str, list[dict[str, Any]]
     onnx.save(towers(), folder / "towers.onnx")
     onnx.save(build("transformer_train", layers=1, width=32), folder / "train.onnx")
     quick = ("--time-budget", "0", "--no-verify", "--dim", "batch=1..8", "--dim", "seq=1..256")
+    tall = ("--dim", "n0=8..1024", "--dim", "n1=8..1024")
     at, odd_at = ("--at", "batch=2,seq=3"), ("--at", "batch=2,seq=3,length=3")
     return {
         "optimize": [
             document(command, "optimize", "plain.onnx", "-o", "planned.onnx", "--dim", "batch=1..64"),
             document(command, "optimize", "odd.onnx", "-o", "odd_planned.onnx"),
             free,
-            document(command, "optimize", "towers.onnx", "-o", "towers_planned.onnx"),
+            document(command, "optimize", "towers.onnx", "-o", "towers_planned.onnx", *tall),
             document(command, "optimize", "train.onnx", "-o", "levels.onnx", "--levels", "1", *quick),
             document(command, "optimize", "plain.onnx", "-o", "why.onnx", "--no-verify", "--explain-order"),
         ],

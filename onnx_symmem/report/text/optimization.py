@@ -28,7 +28,7 @@ __all__ = ["show_optimization"]
 _PROOFS = {
     "proved": "proved: at no shape of the domain is the peak larger than before",
     "kept": "the order that would have run is kept; nothing better was proved",
-    "dispatched": "of several orders the one with the least peak runs at every shape",
+    "dispatched": "proved: the one of several orders runs that takes least, at no shape more than before",
 }
 
 
@@ -62,7 +62,7 @@ def show_optimization(console: Console, figures: Optimization, verbose: bool = F
             f"{figures.in_place_before} -> {figures.in_place_after} outputs reuse an input's memory",
         ),
         *_delivery(figures),
-        ("never worse", labelled(_PROOFS[figures.never_worse], figures.after.label)),
+        ("never worse", labelled(_never_worse(figures), figures.after.label)),
         ("least possible", _optimality(figures)),
         ("outputs", _verified(figures)),
         ("comparisons", _comparisons(figures)),
@@ -107,6 +107,12 @@ def _peaks(console: Console, figures: Optimization) -> None:
     list_lines(console, "Not counted", [(reason, "") for reason in figures.after.reasons])
 
 
+def _never_worse(figures: Optimization) -> str:
+    """What holds at every shape, and what deciding can add to it."""
+    added = figures.overhead_bytes
+    return _PROOFS[figures.never_worse] + (f"; deciding adds {added:,} bytes at most" if added else "")
+
+
 def _levels(console: Console, figures: Optimization, found: LevelsFigures) -> None:
     """What each level needs at the samples, with a mark where it is the one that runs, and what it adds."""
     limit = "given at run time" if found.limit is None else f"{found.limit:,} bytes"
@@ -133,9 +139,7 @@ def _levels(console: Console, figures: Optimization, found: LevelsFigures) -> No
 
 def _versions(console: Console, figures: Optimization) -> None:
     """What a run of each order takes, with a mark where it is the one that runs."""
-    note = "at no shape more than what would have run takes"
-    if figures.overhead_bytes:
-        note += f", but for the {figures.overhead_bytes} bytes that deciding can add"
+    note = "with what deciding takes"
     heading(console, f"Versions: {len(figures.versions)} orders, chosen by the shapes of the inputs", note)
     unit = Unit.of(size for v in figures.versions for _, size in v.peak.at)
     titles = [(f"{k} {unit.name}" if not k else str(k), "number") for k in range(len(figures.versions))]
