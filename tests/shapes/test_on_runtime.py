@@ -18,6 +18,7 @@ from tests.shapes.building import (
     graph,
     model,
     node,
+    texts,
     value,
 )
 
@@ -500,3 +501,28 @@ def test_elem_types_are_those_of_the_run() -> None:
         "q": INT8,
     }
     assert {name: kinds[name] for name in wanted} == wanted
+
+
+def test_flags_beyond_the_axis_are_ignored() -> None:
+    nodes = [
+        node("Compress", "x long", "y", axis=0),
+        node("Compress", "x short", "w", axis=0),
+        node("Compress", "x flags", "of_a", axis=0),
+        node("Compress", "x flags", "of_b", axis=1),
+    ]
+    inputs = [value("x", FLOAT, ["a", "b"]), value("flags", BOOL, ["c"])]
+    flags = {"long": np.array([True, False, True, True]), "short": np.array([True])}
+    proto = model(graph(nodes, inputs, "y w of_a of_b", **flags))
+    cases = [{"a": a, "b": b, "c": c} for a, b, c in ((1, 2, 3), (2, 1, 2), (3, 5, 1), (9, 1, 4))]
+    for at in cases:
+        shapes = assert_right(proto, at, given={"flags": [True] * at["c"]})
+    assert texts(shapes, "y") == ["min(1, max(0, a - 2)) + min(1, max(0, a - 3)) + 1", "b"]
+    assert texts(shapes, "w") == ["1", "b"]
+
+
+def test_flags_of_one_size_choose_equally_many() -> None:
+    """One symbol for both counts where no flag lies beyond the axis."""
+    nodes = [node("Compress", "x flags", "y", axis=0), node("Compress", "z flags", "w", axis=1)]
+    inputs = [value("x", FLOAT, ["a", "b"]), value("z", FLOAT, ["b", "a"]), value("flags", BOOL, ["a"])]
+    shapes = assert_right(model(graph(nodes, inputs, "y w")), {"a": 5, "b": 3}, {"a": 1, "b": 1})
+    assert (texts(shapes, "y") or [])[0] == (texts(shapes, "w") or [])[1]

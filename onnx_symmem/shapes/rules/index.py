@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from onnx_symmem.expr.expression import ONE, Expr, minimum
+from onnx_symmem.expr.expression import ONE, Expr, maximum, minimum
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown, Unresolved
 from onnx_symmem.shapes.registry import MICROSOFT, ML, rule
 from onnx_symmem.shapes.rules.shape_arithmetic import product
@@ -151,16 +151,22 @@ def _compress(ctx: NodeContext) -> None:
     if "axis" in ctx.node.attributes:
         axis = ctx.axis(len(dims))
         size, lead, tail = dims[axis], dims[:axis], dims[axis + 1 :]
+    # Flags beyond the axis are ignored.
     if chosen is not None and None not in chosen:
         total = Expr.const(0)
-        for item in chosen:
-            total = total + (item or 0)
-        count: DimLike = total
+        for place, item in enumerate(chosen):
+            there = ONE if ctx.at_least(size, place + 1) else minimum(1, maximum(0, size - place))
+            total = total + (item or 0) * there
+        count: DimLike = ctx.simplify(total)
     else:
         flags = ctx.dims(1)
         bound = size if flags is None else ctx.simplify(minimum(size, flags[0]))
+        all_used = flags is not None and ctx.at_least(size - flags[0], 0)
         count = Unknown(
-            "the number of chosen elements depends on data", bound, 0, ("count", ctx.node.inputs[1])
+            "the number of chosen elements depends on data",
+            bound,
+            0,
+            ("count", ctx.node.inputs[1], None if all_used else size),
         )
     ctx.set(0, (*lead, count, *tail))
 
