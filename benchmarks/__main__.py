@@ -34,6 +34,7 @@ PARTS: Mapping[str, str] = {
     "scale": "planning time of training graphs with 1,000, 10,000 and 100,000 nodes",
     "levels": "recomputation: peak against added work on training graphs",
     "controls": "repeats that save nothing beside those that do, measured",
+    "delivery": "models that keep their plan by themselves: order, peak, anchors, latency",
     "arena": "what settings of a session do to memory in use and held",
 }
 
