@@ -13,7 +13,6 @@ from onnx_symmem.cli.options import (
     domain_spec,
     ep_option,
     json_option,
-    model_argument,
     shapes_option,
     size_option,
 )
@@ -26,7 +25,7 @@ __all__ = ["command"]
 
 
 @click.command("check")
-@model_argument()
+@click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="MODEL...")
 @size_option("--max-peak", required=True, words="The budget, e.g. 8GiB, 8GB or a number of bytes.")
 @shapes_option
 @dim_option
@@ -36,7 +35,7 @@ __all__ = ["command"]
 @click.pass_context
 def command(
     ctx: click.Context,
-    model: Path,
+    models: tuple[Path, ...],
     max_peak: int,
     shapes: tuple[dict[str, int], ...],
     dims: tuple[DimRange, ...],
@@ -45,27 +44,32 @@ def command(
     ep: str,
     as_json: bool,
 ) -> Any:
-    """Check that a model stays within a memory budget.
+    """Check that models stay within a memory budget.
 
     At the shapes given with --at; without these, for every shape of the domain given with --dim, by proof.
-    Ends with code 1 where it does not. Nothing is run and no weights are read.
+    Ends with code 1 where one does not. Nothing is run and no weights are read.
 
     \b
     Examples:
       onnx-symmem check model.onnx --max-peak 8GiB --at batch=8,seq=512
       onnx-symmem check model.onnx --max-peak 8GiB --dim batch=1..8 --dim seq=1..512
     """
-    from onnx_symmem.report.capacity import check_budget, model_demand
+    from onnx_symmem.report.capacity import BudgetChecks, check_budget, model_demand
     from onnx_symmem.report.text.capacity import show_check
 
+    found = []
     with progress(verbose=ctx.obj.verbose) as tell:
-        tell.stage("planning")
-        demand = model_demand(model, domain_spec(dims), ep, counts, reserve)
-        tell.stage("checking")
-        found = check_budget(demand, max_peak, shapes, ep)
-    answer(found, as_json, lambda console: show_check(console, found))
-    if not found.holds:
-        raise LimitNotMet(_reason(found))
+        tell.stage("checking", total=len(models))
+        for model in models:
+            demand = model_demand(model, domain_spec(dims), ep, counts, reserve)
+            found.append(check_budget(demand, max_peak, shapes, ep))
+            tell.advance()
+    checks = BudgetChecks(tuple(found))
+    answer(checks, as_json, lambda console: [show_check(console, each) for each in found])
+    broken = [_reason(each) for each in found if not each.holds]
+    if broken:
+        more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+        raise LimitNotMet(broken[0] + more)
 
 
 def _reason(found: Any) -> str:

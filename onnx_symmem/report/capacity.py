@@ -35,6 +35,7 @@ from onnx_symmem.shapes.table import ModelShapes
 __all__ = [
     "SCOPES",
     "BudgetCheck",
+    "BudgetChecks",
     "Fit",
     "FitRow",
     "ModelDemand",
@@ -145,6 +146,24 @@ class BudgetCheck:
             "proved": self.proved,
             "witness": None if self.witness is None else dict(self.witness),
             "witness_needed": self.witness_needed,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetChecks:
+    """Result of `check` for one model or more."""
+
+    checks: tuple[BudgetCheck, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented JSON form: of one model its own."""
+        if len(self.checks) == 1:
+            return self.checks[0].to_json()
+        return {
+            "schema": "onnx-symmem/checks",
+            "version": SCHEMA_VERSION,
+            "holds": all(check.holds for check in self.checks),
+            "models": [check.to_json() for check in self.checks],
         }
 
 

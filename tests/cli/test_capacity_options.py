@@ -44,3 +44,29 @@ def test_the_answer_is_what_a_run_takes(command: Command, folder: Path) -> None:
     for size, needed in ((only["size"], only["needed"]), (only["next_size"], only["next_needed"])):
         run = json.loads(command("run", "plain.onnx", "--at", f"batch={size},seq=3", "--json").out)
         assert run["measured_peak"] == needed
+
+
+def test_several_models_are_checked(command: Command, folder: Path) -> None:
+    argv = (
+        "check",
+        "plain.onnx",
+        "free.onnx",
+        "--max-peak",
+        "1kB",
+        "--dim",
+        "batch=1..2",
+        "--dim",
+        "seq=1..2",
+    )
+    found = command(*argv, "--json")
+    assert found.code == 2  # free.onnx has no such dims
+    assert "'batch' is not a dim" in found.err
+    argv = ("check", "plain.onnx", "plain.onnx", "--max-peak", "1kB", "--at", "batch=1,seq=1", "--json")
+    found = command(*argv)
+    document = json.loads(found.out)
+    assert found.code == 1
+    assert not document["holds"]
+    assert [check["schema"] for check in document["models"]] == ["onnx-symmem/check"] * 2
+    assert found.err.count("\n") == 1
+    assert "(and 1 more)" in found.err
+    assert json.loads(command(*argv[:3], *argv[3:3], "--max-peak", "1GB", *argv[5:]).out)["holds"]
