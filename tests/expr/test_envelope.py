@@ -18,6 +18,7 @@ from onnx_symmem.expr.envelope import envelope, plan_le
 from onnx_symmem.expr.expression import ZERO, Expr
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.expr.mixture import (
+    game_values,
     game_weights,
     games_weights,
     integer_weights,
@@ -213,6 +214,16 @@ def test_many_games_are_those_one_by_one() -> None:
         assert np.isnan(weights).all() if alone is None else np.allclose(alone, weights)
     assert games_weights(payoffs[:0]).shape == (0, 3)
     assert whole_weights(np.array([[0.25, 0.75], [np.nan, np.nan]]), 8).tolist() == [[2, 6], [0, 0]]
+
+
+def test_values_of_games_are_what_the_best_mix_is_sure_of() -> None:
+    known = np.array([[[1.0, -1.0], [-1.0, 1.0]], [[0.5, -0.5], [0.25, -1.0]], [[1.0, 0.5], [1.0, 1.0]]])
+    assert game_values(known) == pytest.approx([0.0, -0.5, 1.0])
+    games = np.random.default_rng(3).uniform(-1, 1, (30, 2, 7))
+    shares = np.linspace(0, 1, 4001)
+    grid = (shares[:, None, None] * games[:, 0] + (1 - shares)[:, None, None] * games[:, 1]).min(axis=2)
+    assert game_values(games) == pytest.approx(grid.max(axis=0), abs=1e-3)
+    assert game_values(games[:, :, :0]).tolist() == [-np.inf] * 30
 
 
 @settings(max_examples=100, deadline=None)
