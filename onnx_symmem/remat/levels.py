@@ -1,10 +1,10 @@
 """Levels: the chosen order, then schedules of lower and lower peak that repeat more and more.
 
-Targets lie between the peak of level 0 and the least that was reached within the allowed slowdown. For each,
-the search runs from every start order and the cheapest schedule is kept. What a level costs and needs is then
-exact and symbolic: the peak of the expanded graph over the whole domain, and the operations and bytes that
-its repeats add. Searches are steered at sample shapes, so a level may be worse than the one before at shapes
-far from them; where it is proved not to be, it says so (`never_above`).
+Targets lie between the peak of level 0 and the least that was reached within the allowed slowdown, shape by
+shape. For each, the search runs from every start order and the cheapest schedule is kept. What a level costs
+and needs is then exact and symbolic: the peak of the expanded graph over the whole domain, and the operations
+and bytes that its repeats add. Searches are steered at sample shapes, so a level may be worse than the one
+before at shapes far from them; where it is proved not to be, it says so (`never_above`).
 """
 
 from __future__ import annotations
@@ -173,12 +173,14 @@ def _schedules(
         trail = [search.start]
         search.descend(search.start, base * max(options.lowest, 1e-9), most, trail)
         descents.append(_Descent(search, tuple(trail)))
-    least = min(_ratio(s.peaks, base) for d in descents for s in d.trail)
+    lowest = min((s for d in descents for s in d.trail), key=lambda s: (_mean(s.peaks, base), s.cost))
+    # What is gained differs from shape to shape; at some nothing can be, and those hold back no other.
+    least = lowest.peaks / np.maximum(base, 1.0)
     found: list[State] = []
     for number in range(1, options.levels + 1):
         if tick is not None:
             tick("searching levels", len(starts) + number - 1, len(starts) + options.levels)
-        target = base * (1 - (1 - least) * number / options.levels)
+        target = base * np.where(least < 1, 1 - (1 - least) * number / options.levels, least)
         promised = min(d.cost_of(target) for d in descents)
         tried = [d for d in descents if d.cost_of(target) <= _PROMISE * promised + _EQUAL]
         pairs = [(d, d.reached(target, most)) for d in tried]
@@ -197,10 +199,15 @@ def _ratio(peaks: np.ndarray, base: np.ndarray) -> float:
     return float((peaks / np.maximum(base, 1.0)).max(initial=0.0))
 
 
+def _mean(peaks: np.ndarray, base: np.ndarray) -> float:
+    """Peaks as a part of others, the mean over shapes."""
+    return float((peaks / np.maximum(base, 1.0)).mean())
+
+
 def _frontier(states: Sequence[State], base: np.ndarray) -> list[list[int]]:
     kept: list[State] = []
-    for state in sorted(states, key=lambda s: (s.cost, _ratio(s.peaks, base))):
-        if not kept or _ratio(state.peaks, base) < _ratio(kept[-1].peaks, base):
+    for state in sorted(states, key=lambda s: (s.cost, _mean(s.peaks, base))):
+        if not kept or _mean(state.peaks, base) < _mean(kept[-1].peaks, base):
             kept.append(state)
     return [state.derived[0] for state in kept]
 

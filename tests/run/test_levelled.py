@@ -193,3 +193,15 @@ def test_sizes_that_only_data_tell_decide_nothing():
     assert "without a memory limit and levels" in text
     assert "\n" not in text
     assert caught.value.exit_code == 3
+
+
+def test_shapes_where_nothing_is_gained_hold_back_no_other():
+    """At batch 1 and seq 1 the gradients are all there is, and that is more than a sixteenth of the most."""
+    proto = build("transformer_train", layers=1, width=64)
+    wish = LevelWish(options=LevelOptions(levels=2))
+    options = OptimizeOptions(levels=wish, verify=False, search=QUICK)
+    plan = optimize_model(proto, None, {"batch": (1, 4), "seq": (1, 64)}, options).levels
+    most, least = {"batch": 4, "seq": 64}, {"batch": 1, "seq": 1}
+    assert 16 * plan.levels[0].peak.at(least) > plan.levels[0].peak.at(most)
+    assert len(plan.levels) > 1
+    assert plan.levels[-1].peak.at(most) < 0.8 * plan.levels[0].peak.at(most)
