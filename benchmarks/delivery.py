@@ -71,9 +71,9 @@ def run(only: Sequence[str] = ()) -> Page:
                  "latency / order"),
                 tuple(rows),
                 """as planned: order, and bytes after every node of two runs, with optimisation and memory
-                pattern off and reuse on. shipped: all optimisations, memory pattern and a growing arena; `first`
-                and `second` are the tensor bytes of the first run and of the second, whose memory pattern
-                holds one block, over the planned peak. What would have run reuses buffers, too.""",
+                pattern off and reuse on. shipped: all optimisations, memory pattern and a growing arena;
+                `first` and `second` are the tensor bytes of the first run and of the second, whose memory
+                pattern holds one block, over the planned peak. What would have run reuses buffers, too.""",
                 digits=3,
             ),
         ),

@@ -47,6 +47,19 @@ def test_weights_travel_with_the_model(tmp_path, source):
     onnx.checker.check_model(str(out))
 
 
+def test_files_beside_come_and_go_with_the_model(tmp_path, source):
+    model, _ = source
+    out = tmp_path / "out" / "small.onnx"
+    out.parent.mkdir()
+    with StagedModel(model.proto, out, model.folder, beside={".session.json": "{}\n"}):
+        assert [p.name for p in out.parent.iterdir() if not p.name.startswith(".")] == []
+    assert list(out.parent.iterdir()) == []
+    with StagedModel(model.proto, out, model.folder, beside={".session.json": "{}\n"}) as staged:
+        written = staged.commit()
+    assert [p.name for p in written] == ["small.onnx.data", "small.onnx.session.json", "small.onnx"]
+    assert written[1].read_text() == "{}\n"
+
+
 def test_nothing_is_left_without_commit(tmp_path, source):
     model, _ = source
     out = tmp_path / "out.onnx"

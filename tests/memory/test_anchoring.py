@@ -8,7 +8,7 @@ import pytest
 from onnx import helper
 
 from onnx_symmem.graph.view import GraphView, view_model
-from onnx_symmem.memory.anchoring import Anchoring, anchored_file
+from onnx_symmem.memory.anchoring import AnchoredSearch, Anchoring, anchored_file, fewer_anchors
 from onnx_symmem.memory.execution_order import file_for_default
 from tests.memory.runtime import info, measured
 from tests.memory.test_execution_order import chain, random_dag
@@ -78,6 +78,25 @@ def test_a_node_that_may_have_no_anchor_can_make_an_order_impossible() -> None:
     view = chain("Relu x > a1", "Relu x > b1", "Relu a1 > a2", "Relu b1 > b2", "Add a2 b2 > y")
     assert anchored_file(view, (0, 1, 2, 3, 4), anchorable=()) is None
     assert anchored_file(view, (1, 3, 0, 2, 4), anchorable=()) is not None
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_with_fewer_anchors_what_is_said_runs(seed: int) -> None:
+    """Any order fits in which the first nodes are those of the wanted one."""
+    rng = np.random.default_rng(200 + seed)
+    proto = random_dag(rng, 20)
+    view = view_model(proto).graph
+    order = any_order(view, rng)
+    found = anchored_file(view, order)
+    assert found is not None
+    assert AnchoredSearch(view, found.file).order(frozenset(found.anchored)) == tuple(order)
+    runs, fewer = fewer_anchors(view, found, lambda other: list(other[:8]) == order[:8], 64)
+    assert set(fewer.anchored) <= set(found.anchored)
+    assert list(runs[:8]) == order[:8]
+    ran = measured(with_anchors(proto, fewer), {"x": np.ones(3, np.float32)}, "DEFAULT")
+    assert [n for n in ran if not n.startswith("anchor")] == [view.nodes[n].name for n in runs]
+    assert fewer_anchors(view, found, lambda _: True, 64)[1].anchored == ()
+    assert fewer_anchors(view, found, lambda _: False, 64) == (tuple(order), found)
 
 
 def test_a_long_graph_is_quick() -> None:
