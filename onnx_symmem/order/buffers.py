@@ -21,7 +21,8 @@ class BufferGraph:
     A buffer stands for all values that share its memory in every order (aliases, and in-place results
     that no order can prevent). `pinned[b]`: the buffer stays until the run ends (graph outputs, results
     that nobody reads). `optional_share` holds (node, buffer made, buffer that it may overwrite) for
-    in-place results that depend on the order: the schedulers count both buffers, bounds must not.
+    in-place results that depend on the order: the schedulers count both buffers, bounds must not. Such a
+    result that nobody reads is not pinned, as it dies with what it overwrites: its node counts as a reader.
     Sizes are not part of the structure: every scheduler takes them in bytes, one per buffer. `values[b]`
     is the graph value whose size is the buffer's.
     """
@@ -135,6 +136,9 @@ def buffer_graph(prepared: PlanInput) -> BufferGraph:
                 if not any(ancestors is not None and ancestors[r] >> node & 1 for r in others):
                     optional.append((node, value, root))
                     break
+    for node, value, _ in optional:
+        if not readers.get(value) and value not in prepared.outputs:
+            readers[value] = {node}
     buffers: dict[int, int] = {}
     producers: list[int] = []
     for made_by in range(len(view.nodes)):
