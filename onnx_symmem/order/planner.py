@@ -84,10 +84,10 @@ def plan_order(
 def _whole(
     domain: Domain, witness: Mapping[str, int], shapes: Sequence[Mapping[str, int]]
 ) -> Mapping[str, int] | None:
-    """A witness with a size for every symbol of the steering shapes."""
+    """A witness with a size for every symbol of the steering shapes; its own sizes stay."""
     names = dict.fromkeys(name for shape in shapes for name in shape)
     missing = {name: domain.range_of(name).lo for name in names if name not in domain.equalities}
-    shape = legal_near(domain, {**missing, **witness})
+    shape = legal_near(domain, {**missing, **witness}, fixed=witness.keys() - domain.equalities.keys())
     if shape is None or any(shape.get(name) != size for name, size in witness.items()):
         return None
     return {name: shape[name] for name in (*names, *(n for n in shape if n not in names))}

@@ -2,12 +2,13 @@ import onnx
 from onnx import TensorProto, helper
 
 from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.expression import Expr
 from onnx_symmem.graph.view import view_model
 from onnx_symmem.memory.execution_order import default_order, priority_order
 from onnx_symmem.memory.plan import prepare
 from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
-from onnx_symmem.order.planner import plan_order
+from onnx_symmem.order.planner import _whole, plan_order
 from onnx_symmem.shapes.engine import infer_shapes
 
 
@@ -65,3 +66,15 @@ def test_the_same_input_gives_the_same_choice():
     one, two = planned(model), planned(model)
     assert one.choice.chosen.order == two.choice.chosen.order
     assert [c.peaks for c in one.candidates] == [c.peaks for c in two.candidates]
+
+
+def test_a_witness_keeps_its_sizes_and_the_others_follow():
+    n, m = Expr.symbol("n"), Expr.symbol("m")
+    domain = Domain().with_inequality(m - 2 * n)
+    shapes = [{"n": 1, "m": 2}]
+    assert _whole(domain, {"n": 10}, shapes) == {"n": 10, "m": 20}
+    assert _whole(domain, {"m": 10}, shapes) == {"n": 1, "m": 10}
+    assert _whole(domain, {"m": 1}, shapes) is None
+    equal = domain.with_equality("k", n + 1)
+    assert _whole(equal, {"n": 10, "k": 11}, shapes) == {"n": 10, "m": 20, "k": 11}
+    assert _whole(equal, {"n": 10, "k": 12}, shapes) is None
