@@ -211,7 +211,7 @@ def _settings_name(settings: SessionSettings) -> str:
     anchored = replace(keeping, execution_order="default", mem_reuse=True)
     if replace(settings, execution_order="priority") == keeping or settings == anchored:
         return "kept"
-    if settings == baseline_settings(settings.optimization, settings.provider):
+    if settings == baseline_settings(settings.optimization, settings.provider, settings.mem_reuse):
         return "baseline"
     return "shipped" if settings == shipped(settings.provider) else "custom"
 

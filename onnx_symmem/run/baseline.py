@@ -121,12 +121,12 @@ def _saved_order(view: GraphView) -> tuple[int, ...]:
     return tuple(range(len(view.nodes)))
 
 
-def baseline_settings(level: str, provider: str = "cpu") -> SessionSettings:
+def baseline_settings(level: str, provider: str = "cpu", mem_reuse: bool = False) -> SessionSettings:
     """Settings under which the model itself takes what `baseline_plan` says.
 
     Graph and order are ONNX Runtime's own; only memory settings are those of a session that keeps a plan.
     """
-    return replace(kept(provider), optimization=level, execution_order="default")
+    return replace(kept(provider), optimization=level, execution_order="default", mem_reuse=mem_reuse)
 
 
 def predict_baseline(
@@ -136,12 +136,13 @@ def predict_baseline(
     at: Mapping[str, int],
     run: RunProfile,
     domain: Domain | None = None,
+    mem_reuse: bool = False,
 ) -> Prediction:
     """Compare a profiled run of the model under `baseline_settings`, at the full shape `at`, with its plan.
 
     The graph is the saved one: its nodes, subgraphs' nodes too, are those that ran, in the same order.
     """
-    settings = baseline_settings("none", provider)
+    settings = baseline_settings("none", provider, mem_reuse)
     with tempfile.TemporaryDirectory(prefix="onnx-symmem-") as folder:
         base = baseline_graph(model, level, provider, Path(folder))
         shapes = infer_shapes(base.view(), domain)

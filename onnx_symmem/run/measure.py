@@ -156,14 +156,18 @@ def measure_baseline(
     *,
     shapes: ModelShapes | None = None,
     latency_runs: int = 5,
+    mem_reuse: bool = False,
 ) -> Measurement:
-    """The same for what would have run: ONNX Runtime's graph at `level` in its order, as it would plan it."""
+    """The same for what would have run: ONNX Runtime's graph at `level` in its order, as it would plan it.
+
+    `mem_reuse`: with reuse of buffers, as beside a model with anchors.
+    """
     loaded = load_model(model)
 
     def prediction(_shapes: ModelShapes, shape: Mapping[str, int], run: RunProfile) -> Prediction:
-        return predict_baseline(loaded, level, provider, shape, run, domain_at(at))
+        return predict_baseline(loaded, level, provider, shape, run, domain_at(at), mem_reuse)
 
-    settings = baseline_settings(level, provider)
+    settings = baseline_settings(level, provider, mem_reuse)
     return _measured(loaded, at, settings, overrides, runs, seed, shapes, latency_runs, prediction)
 
 

@@ -45,6 +45,14 @@ def test_run_is_as_predicted_with_reuse(command: Command, anchored: str) -> None
     assert document["nodes_equal"] == 1.0
 
 
+def test_it_is_compared_with_what_would_have_run_with_reuse(command: Command, anchored: str) -> None:
+    document = json.loads(command("compare", "plain.onnx", anchored, *AT, "--json").out)
+    assert (document["before"]["settings"], document["after"]["settings"]) == ("baseline", "kept")
+    for run in (document["before"], document["after"]):
+        assert run["nodes_equal"] == 1.0
+    assert document["after"]["predicted_peak"] <= document["before"]["predicted_peak"]
+
+
 def test_what_the_c_api_can_set_keeps_it(command: Command, anchored: str, folder: Path) -> None:
     for given in ((), ("--session", f"{anchored}.session.json"), ("--set", "mem_reuse=on")):
         found = command("doctor", anchored, *AT, *given, "--json")
