@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from onnx_symmem.expr.decide import Kind, Tally
+from onnx_symmem.expr.expression import Expr
 from onnx_symmem.memory.profile import UNKNOWN, MemoryProfile
 from onnx_symmem.order.dispatch import Dispatch
 from onnx_symmem.report.findings import (
@@ -114,12 +115,19 @@ def _levels(plan: LevelPlan, samples: Sequence[Mapping[str, int]]) -> LevelsFigu
             tuple(names[v] for v in level.offloaded),
             level.never_above,
             tuple(at for at, run in enumerate(runs) if run == k),
+            tuple(_share(level.operations, plan.work, shape) for shape in full),
         )
         for k, level in enumerate(plan.levels)
     )
     wish = plan.wish
     floor = peak_values(plan.floor.peak.members, full, "bound")
     return LevelsFigures(wish.limit, LIMIT, wish.counts, wish.reserve, floor, levels)
+
+
+def _share(part: Expr, whole: Expr, shape: Mapping[str, int]) -> float | None:
+    if not part.symbols() | whole.symbols() <= shape.keys():
+        return None
+    return round(part.evaluate(shape) / max(whole.evaluate(shape), 1), 4)
 
 
 def _names(dispatch: Dispatch) -> str:

@@ -107,7 +107,8 @@ class LevelFigures:
 
     `peak` is of outputs and activations; `needed` at the samples is all that the limit covers. `operations`
     and `moved` are formulas of what it adds to level 0, the latter in bytes. `recomputed` and `offloaded` are
-    tensors. `runs_at` numbers the samples it runs at under the limit.
+    tensors. `runs_at` numbers the samples it runs at under the limit. `slower` are the added operations, at
+    the samples, as a part of those of level 0.
     """
 
     peak: PeakFigures
@@ -118,12 +119,17 @@ class LevelFigures:
     offloaded: tuple[str, ...]
     never_above: bool
     runs_at: tuple[int, ...]
+    slower: tuple[float | None, ...]
 
     def to_json(self) -> dict[str, Any]:
         return {
             "peak": self.peak.to_json(),
             "needed": list(self.needed),
-            "added": {"operations": self.operations, "bytes_moved": self.moved},
+            "added": {
+                "operations": self.operations,
+                "bytes_moved": self.moved,
+                "operations_share": list(self.slower),
+            },
             "recomputed": list(self.recomputed),
             "offloaded": list(self.offloaded),
             "never_above": self.never_above,

@@ -17,7 +17,7 @@ import onnx
 from onnx_symmem.errors import DomainError, LimitNotMet, UnsupportedModel, UsageError
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.envelope import plan_le
-from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.expression import ZERO, Expr
 from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.memory.capacity import Demand, largest_size
 from onnx_symmem.memory.execution_order import priority_order
@@ -26,6 +26,7 @@ from onnx_symmem.memory.plan import PlanInput
 from onnx_symmem.memory.sizes import DimKeys, ValueSizes
 from onnx_symmem.order.dispatch import Dispatch
 from onnx_symmem.order.selection import OrderChoice
+from onnx_symmem.remat.cost import node_costs
 from onnx_symmem.remat.expansion import check_expansion, expand
 from onnx_symmem.remat.floor import AnyFloor, any_floor
 from onnx_symmem.remat.levels import Level, LevelOptions, plan_levels
@@ -73,7 +74,7 @@ class LevelPlan:
     `written` are the peaks of the levels in the model as it is written, with all that choosing takes; without
     them that is bounded. By at most `overhead` bytes choosing raises the peak of the first level. `floor`
     bounds any schedule, whatever it repeats. `only` is the one level that was written where no shape is
-    symbolic, or there is only one.
+    symbolic, or there is only one. `work` are the operations of level 0.
     """
 
     wish: LevelWish
@@ -84,6 +85,7 @@ class LevelPlan:
     overhead: int = 0
     only: int | None = None
     written: tuple[Peak, ...] = ()
+    work: Expr = ZERO
 
     def peak(self, level: int) -> Peak:
         """The peak of a run of a level, with the guard before it."""
@@ -139,7 +141,9 @@ def plan_limit(
     counted = Expr.const(wish.reserve)
     counted = counted + chosen.profile.inputs if "inputs" in wish.counts else counted
     counted = counted + chosen.profile.weights if "weights" in wish.counts else counted
-    return LevelPlan(wish, levels, counted, domain, any_floor(prepared, sizes, domain)), tuple(notices)
+    work = node_costs(shapes.graph, sizes).total(order)[0]
+    plan = LevelPlan(wish, levels, counted, domain, any_floor(prepared, sizes, domain), work=work)
+    return plan, tuple(notices)
 
 
 def levelled_model(

@@ -77,7 +77,8 @@ def fits(kind: str, value: Any) -> bool:
         return isinstance(value, dict) and all(isinstance(v, int | float) for v in value.values())
     if kind.startswith("list"):
         plain = (int, str) if "number or text" in kind else int if "number" in kind else str
-        allowed = (plain, type(None)) if kind.endswith("number or null") else plain
+        plain = float if "fraction" in kind else plain
+        allowed = (plain, type(None)) if kind.endswith(("number or null", "fraction or null")) else plain
         return isinstance(value, list) and all(isinstance(v, allowed) for v in value)
     if kind.startswith("true"):
         return isinstance(value, bool)

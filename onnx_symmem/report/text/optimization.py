@@ -126,15 +126,26 @@ def _levels(console: Console, figures: Optimization, found: LevelsFigures) -> No
             Text(unit.show(level.needed[row]), style=GOOD if row in level.runs_at else "")
             for level in found.levels
         ]
-        table.add_row(at_text(figures.findings, shape), *cells)
+        table.add_row(f"{at_text(figures.findings, shape)}{_runs(found, row)}", *cells)
     indented(console, table)
     for number, level in enumerate(found.levels[1:], start=1):
         what = f"{len(level.recomputed)} recomputed"
         if level.offloaded:
             what += f", {len(level.offloaded)} offloaded"
         proved = "" if level.never_above else "; not proved to be below the level before at every shape"
-        heading(console, f"Level {number}: {what}", f"added operations, bytes moved{proved}")
+        shares = [share for share in level.slower if share is not None]
+        more = f", {min(shares):+.1%} to {max(shares):+.1%} at these shapes" if shares else ""
+        heading(console, f"Level {number}: {what}", f"added operations{more}; bytes moved{proved}")
         formulas(console, [(level.operations, ""), (level.moved, "")])
+
+
+def _runs(found: LevelsFigures, row: int) -> str:
+    """Which level runs at a sample under the limit."""
+    runs = next((k for k, level in enumerate(found.levels) if row in level.runs_at), None)
+    if found.limit is None or runs is None:
+        return ""
+    needed = found.levels[runs].needed[row]
+    return f" runs {runs}" if needed is not None and needed <= found.limit else f" none fits, {runs} runs"
 
 
 def _versions(console: Console, figures: Optimization) -> None:
@@ -190,7 +201,8 @@ def _optimality(figures: Optimization) -> str:
 def _verified(figures: Optimization) -> str:
     if not figures.verified:
         return "not verified"
-    shapes = "; ".join(shape_text(v.shape) for v in figures.verified)
+    # Several levels may have run at one shape.
+    shapes = "; ".join(dict.fromkeys(shape_text(v.shape) for v in figures.verified))
     count = figures.verified[0].outputs
     return f"bit-equal to the original's at {shapes} ({count} output{'s' if count != 1 else ''})"
 
