@@ -13,6 +13,7 @@ threads of its own.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -134,6 +135,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "numpy" not in sys.modules:
         for name in _NUMPY_THREADS:
             os.environ.setdefault(name, "1")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
     try:
         result: Any = cli.main(args=argv, prog_name=PROGRAM, standalone_mode=False, obj=flags)
     except SymmemError as error:
@@ -166,7 +170,8 @@ def _usage_line(error: click.ClickException) -> str:
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+    line = " ".join(str(error).split())
+    return "".join(char if char.isprintable() else "?" for char in line)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,7 +22,8 @@ class _Figures(Protocol):
 def answer(figures: _Figures, as_json: bool, show: Callable[[Console], None]) -> None:
     """Print the figures as JSON, or let `show` print them on the console."""
     if as_json:
-        click.echo(json.dumps(figures.to_json(), indent=2, ensure_ascii=False, allow_nan=False))
+        plain = "utf" not in (sys.stdout.encoding or "utf-8").lower()
+        click.echo(json.dumps(figures.to_json(), indent=2, ensure_ascii=plain, allow_nan=False))
         return
     from onnx_symmem.report.text.layout import console_for
 

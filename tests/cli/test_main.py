@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 
 import click
+import onnx
 import pytest
+from onnx import helper
 from onnx_symmem.cli import main as main_module
 from onnx_symmem.cli.main import VERBS, Verb, main
 from onnx_symmem.cli.options import dim_option
@@ -182,3 +186,37 @@ def test_numpy_works_on_one_thread_unless_told_otherwise(
         [sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True
     )
     assert done.stdout.split()[-1] == threads
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_names_that_the_terminal_cannot_show_are_no_error(
+    tmp_path: Path, encoding: str, form: list[str]
+) -> None:
+    name = "é出🙂\x1b[31m"
+    dims = helper.make_tensor_value_info("x", 1, ["バッチ"])
+    nodes = [helper.make_node("Relu", ["x"], [name])]
+    graph = helper.make_graph(nodes, "g", [dims], [onnx.ValueInfoProto(name=name)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "m.onnx")
+    result = subprocess.run(
+        [sys.executable, "-m", "onnx_symmem.cli.main", "shapes", str(tmp_path / "m.onnx"), *form],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, b"")
+    text = result.stdout.decode(encoding)
+    if form:
+        assert [t["name"] for t in json.loads(text)["tensors"]] == ["x", name]
+    else:
+        assert "\x1b" not in text
+        assert ("出" in text) == (encoding == "utf-8")
+
+
+def test_an_error_does_not_steer_the_terminal(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    def body() -> object:
+        raise ModelFileError("node '\x1b[2J\n' reads nothing")
+
+    install(body)
+    assert main(["probe"]) == 2
+    assert capsys.readouterr().err == "onnx-symmem: error: node '?[2J ' reads nothing\n"

@@ -6,7 +6,14 @@ import io
 
 import pytest
 
-from onnx_symmem.report.text.layout import Unit, console_for, formula_lines, percent, timeline_lines
+from onnx_symmem.report.text.layout import (
+    Unit,
+    console_for,
+    formula_lines,
+    percent,
+    sized_table,
+    timeline_lines,
+)
 
 
 @pytest.mark.parametrize(
@@ -89,3 +96,12 @@ def test_a_pipe_gets_no_colour_and_a_fixed_width(monkeypatch: pytest.MonkeyPatch
     console.print("[red]dims[/red] [batch, 64]", style="bold")
     assert out.getvalue() == "[red]dims[/red] [batch, 64]\n"
     assert console.width == 120
+
+
+def test_a_name_does_not_steer_the_terminal() -> None:
+    out = io.StringIO()
+    table = sized_table(("tensor", "name"), ("dims", "name"))
+    table.add_row("\x1b[31mred\x9b2J", "[n]")
+    console_for(out).print(table)
+    assert "?[31mred?2J" in out.getvalue()
+    assert all(char.isprintable() or char == "\n" for char in out.getvalue())

@@ -53,8 +53,9 @@ def show_shapes(
         list_lines(console, "Relations", [(r.text, r.node) for r in figures.relations], most=1 << 30)
     elif figures.relations:
         console.print()
-        count = f"{len(figures.relations)} relations between dims were found; --relations shows them"
-        console.print(quiet(count))
+        many = len(figures.relations)
+        count = f"{many} relations between dims were" if many > 1 else "1 relation between dims was"
+        console.print(quiet(f"{count} found; --relations shows {'them' if many > 1 else 'it'}"))
     if figures.written:
         console.print()
         console.print(f"written: {figures.written}")

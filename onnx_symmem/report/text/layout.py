@@ -6,11 +6,12 @@ Bytes are shown in one unit per table, so that columns can be compared by eye; t
 from __future__ import annotations
 
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -40,6 +41,8 @@ __all__ = [
 
 HEADING, QUIET, GOOD, BAD = "bold", "dim", "green", "red"
 _PIPED_WIDTH = 120  # columns where no terminal says how many
+# Control characters, without the ends of lines.
+_STEERING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _ROWS = 6  # height of the timeline in lines
 _GLUE = "\u00a0"
@@ -50,7 +53,21 @@ def console_for(file: TextIO | None = None) -> Console:
     file = file or sys.stdout
     piped = not file.isatty() and "COLUMNS" not in os.environ
     width = _PIPED_WIDTH if piped else None
-    return Console(file=file, width=width, markup=False, highlight=False, emoji=False)
+    return _Console(file=file, width=width, markup=False, highlight=False, emoji=False)
+
+
+class _Console(Console):
+    """Shows characters that would steer the terminal as `?`: names of a model are anybody's text."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(_STEERING.sub("?", text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control or not _STEERING.search(segment.text):
+                yield segment
+            else:
+                yield Segment(_STEERING.sub("?", segment.text), segment.style)
 
 
 # ------------------------------------------------------------------------------------------------ numbers
