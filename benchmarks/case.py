@@ -30,13 +30,15 @@ from onnx_symmem.order.steering import steering_shapes
 from onnx_symmem.run.baseline import baseline_plan
 from onnx_symmem.shapes.engine import infer_shapes
 
-__all__ = ["NO_BOUND", "Case", "Planned", "Shape", "case_of", "ratios"]
+__all__ = ["JUDGED", "NO_BOUND", "Case", "Planned", "Shape", "case_of", "ratios"]
 
 Shape = Mapping[str, int]
 
 _USUAL = SearchLimits()
 NO_BOUND = replace(_USUAL, bound=replace(_USUAL.bound, work=0))
 """The usual search without the bounds at single shapes, which take long and steer nothing."""
+JUDGED = replace(_USUAL, bound=replace(_USUAL.bound, work=10_000_000))
+"""The usual search, with more work for the bounds at single shapes than `optimize` takes."""
 
 
 @dataclass(frozen=True)
@@ -121,10 +123,15 @@ class Case:
         """Its peaks at the steering shapes."""
         return peaks_at(self.profile_of(order), self.shapes)
 
-    def bound(self, planned: Planned) -> np.ndarray:
-        """Bytes at each steering shape that no order is below, by formula for all shapes or for that one."""
+    def formula_bound(self, planned: Planned) -> np.ndarray:
+        """Bytes at each steering shape that no order is below, by a formula that holds at all shapes."""
         found = lower_bound(self.prepared["priority"], self.sizes, self.domain, planned.orders, self.shapes)
-        return np.maximum(evaluate(found, self.shapes).max(axis=0), planned.found.floor)
+        return np.asarray(evaluate(found, self.shapes).max(axis=0))
+
+    def bound(self, planned: Planned, formula: np.ndarray | None = None) -> np.ndarray:
+        """The same, by formula for all shapes or for that one."""
+        formula = self.formula_bound(planned) if formula is None else formula
+        return np.asarray(np.maximum(formula, planned.found.floor))
 
 
 def case_of(

@@ -89,7 +89,7 @@ def run(only: Sequence[str] = (), limits: SearchLimits | None = None) -> Page:
         start = time.perf_counter()
         case = case_of(model)
         ready = time.perf_counter()
-        planned = case.planned(limits)
+        planned = case.planned(limits or SearchLimits())
         found = time.perf_counter()
         bound = case.bound(planned)
         ended = time.perf_counter()

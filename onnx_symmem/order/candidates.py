@@ -28,12 +28,13 @@ from onnx_symmem.order.limits import SearchLimits, limits_for
 from onnx_symmem.order.moments import Moments
 from onnx_symmem.order.shape_bound import ShapeBound, shape_bound
 from onnx_symmem.order.splice import splice
-from onnx_symmem.order.window import WindowLimits, improve_order
+from onnx_symmem.order.window import Spent, WindowLimits, improve_order
 
 __all__ = ["CandidateOrder", "CandidateSearch", "SearchLimits", "candidate_orders", "peaks_at", "rank"]
 
 _SEARCHED = "+search"
-_MET = 1 + 1e-9  # a bound that is met
+_MET = 1 + 1e-3  # ratio to a bound from which on nothing is tried
+_LATER = 3  # the part of the search that later rounds make
 
 Tick = Callable[[str, int, int], None]
 """Progress: what is being done, steps done, steps in all."""
@@ -141,8 +142,9 @@ class CandidateSearch:
         floor = self.floor = self._floor()
         starts = self._starts(floor, ceiling is not None)
         total = self.limits.window.windows * len(starts)
-        window = self.limits.window
-        window = _shared(window, len(starts))
+        # What a shape that refuted an order asks for is mostly found soon.
+        window = _part(self.limits.window, _LATER if first else 1)
+        spent, failed = Spent(), dict[tuple[str, int, int], list[np.ndarray]]()
         for number, start in enumerate(starts):
             done = [self.limits.window.windows * number]
 
@@ -152,7 +154,16 @@ class CandidateSearch:
 
             top = None if ceiling is None else np.asarray(ceiling, dtype=np.float64)
             better = improve_order(
-                self.graph, self.table, start, floor, window, advance, top, self.limits.seed
+                self.graph,
+                self.table,
+                start,
+                floor,
+                _next(window, spent, number, len(starts)),
+                advance,
+                top,
+                self.limits.seed,
+                failed,
+                spent,
             )
             name = self.runs[start].name
             self._hoisted(name if name.endswith(_SEARCHED) else name + _SEARCHED, better)
@@ -182,12 +193,19 @@ class CandidateSearch:
             start = _lowest(peaks, k)
             if peaks[start][k] > floor[k] * _MET:
                 tasks.setdefault((self.table[:, k] / floor[k]).tobytes(), (k, start))
-        window = self.limits.window
-        window = _shared(window, max(1, len(tasks)))
-        for done, (k, start) in enumerate(tasks.values()):
+        window, spent = _part(self.limits.window, _LATER if columns[0] else 1), Spent()
+        # Where most is to be gained comes first.
+        ranked = sorted(tasks.values(), key=lambda task: (-peaks[task[1]][task[0]] / floor[task[0]], task[0]))
+        for done, (k, start) in enumerate(ranked):
             self.tick("improving orders at one shape", done, len(tasks))
             better = improve_order(
-                self.graph, self.table[:, [k]], start, floor[[k]], window, seed=self.limits.seed
+                self.graph,
+                self.table[:, [k]],
+                start,
+                floor[[k]],
+                _next(window, spent, done, len(ranked)),
+                seed=self.limits.seed,
+                spent=spent,
             )
             at = ",".join(f"{s}={v}" for s, v in self.shapes[k].items())
             self._hoisted(f"search@{at}", better)
@@ -280,10 +298,21 @@ def rank(
     return [candidates[k] for k in _ranked(peaks, least)]
 
 
-def _shared(window: WindowLimits, among: int) -> WindowLimits:
-    """The limits of one of several searches that have the work of one together."""
+def _part(window: WindowLimits, parts: int) -> WindowLimits:
+    """One of several equal parts of what may be spent."""
     return replace(
-        window, work=window.work // among, splits=window.splits // among, pairs=window.pairs // among
+        window, work=window.work // parts, splits=window.splits // parts, pairs=window.pairs // parts
+    )
+
+
+def _next(window: WindowLimits, spent: Spent, done: int, among: int) -> WindowLimits:
+    """What the next of several searches may take: half of what is left, the last one all of it."""
+    parts = min(2, among - done)
+    return replace(
+        window,
+        work=max(0, window.work - spent.work) // parts,
+        splits=max(0, window.splits - spent.splits) // parts,
+        pairs=max(0, window.pairs - spent.pairs) // parts,
     )
 
 

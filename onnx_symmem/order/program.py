@@ -78,11 +78,17 @@ def _padded(rows: Sequence[Sequence[int]], filler: int) -> np.ndarray:
 
 
 def best_sequence(
-    graph: BufferGraph, sizes: np.ndarray, segment: Segment, caps: np.ndarray, states: int
+    graph: BufferGraph,
+    sizes: np.ndarray,
+    segment: Segment,
+    caps: np.ndarray,
+    states: int,
+    most_work: int = 1 << 60,
 ) -> Found:
     """The segment's nodes in an order all of whose moments are below `caps`, bytes per shape.
 
-    `sizes` are bytes per buffer and shape in units of the reference; `states` are kept per step.
+    `sizes` are bytes per buffer and shape in units of the reference; `states` are kept per step. Beyond
+    `most_work` nothing is found.
     """
     tables, count = _Tables(graph, sizes, segment), len(segment.nodes)
     # Sets are told apart by sums of random numbers; a mistake would cost quality, never correctness.
@@ -95,6 +101,8 @@ def best_sequence(
     for _ in range(count):
         state, node = np.nonzero(waiting == 0)
         work += len(state)
+        if work > most_work:
+            return Found(None, False, work)
         moment = live[state] + tables.alloc[node]
         fits = (moment < caps).all(axis=1)
         state, node, moment = state[fits], node[fits], moment[fits]

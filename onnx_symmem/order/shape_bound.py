@@ -32,7 +32,7 @@ class ShapeLimits:
     """Sets kept per number of nodes, work (`order.downsets`) for all shapes together, nodes kept at most."""
 
     states: int = 60_000
-    work: int = 10_000_000
+    work: int = 1_000_000
     nodes: int = 800
 
 

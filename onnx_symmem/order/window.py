@@ -22,9 +22,10 @@ from onnx_symmem.order.problem import completed, window
 from onnx_symmem.order.program import Segment, best_sequence
 from onnx_symmem.order.sinking import run_early, run_late
 
-__all__ = ["WindowLimits", "improve_order", "live_bytes"]
+__all__ = ["Failures", "Spent", "WindowLimits", "improve_order", "live_bytes"]
 
 _EQUAL = 1e-9
+_MET = 1 + 1e-3  # ratio to the reference, best a bound, from which on nothing is tried for a shape
 _ABOVE = 1e6  # added to a ratio that is above the ceiling
 _VALLEYS = (0.8, 0.5)  # a wide window ends where less than this part of the peak is live
 _DRAWN = 4  # windows per shape that are drawn
@@ -40,6 +41,13 @@ _SMALL = 2.0**-10  # of the peak: buffers below count as nothing in them
 
 Move = tuple[str, int, int]
 
+Failures = dict[tuple[str, int, int], list[np.ndarray]]
+"""Caps below which a move found no order of some nodes, by the nodes that ran before and after them.
+
+What can be done between two points of an order depends on the nodes alone, not on their order. So searches
+that start from several orders of a graph, at the same shapes and by the same reference, may share it.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
@@ -51,11 +59,20 @@ class WindowLimits:
     windows: int = 400
     width: int = 32
     states: int = 1000
-    work: int = 3_000_000
-    splits: int = 600_000
+    work: int = 4_000_000
+    splits: int = 120_000
     part: int = 700
     sets: int = 2_000
-    pairs: int = 6_000_000
+    pairs: int = 1_500_000
+
+
+@dataclass(slots=True)
+class Spent:
+    """What searches took of `WindowLimits`."""
+
+    work: int = 0
+    splits: int = 0
+    pairs: int = 0
 
 
 class _Search:
@@ -69,14 +86,15 @@ class _Search:
         limits: WindowLimits,
         ceiling: np.ndarray,
         seed: int,
+        failed: Failures,
     ) -> None:
-        self.graph, self.limits = graph, limits
+        self.graph, self.limits, self.failed = graph, limits, failed
         self.ceiling = ceiling * (1 + _EQUAL)
         self.moments = Moments(graph, scaled)
         self.finder = CutFinder(graph)
         self.draw = np.random.default_rng(seed)
+        self.names = np.random.default_rng(0).integers(1, 1 << 62, graph.size, dtype=np.int64)
         self.work = self.splits = self.pairs = 0
-        self.failed: dict[int, list[np.ndarray]] = {}  # parts that are not below some caps
         self.take(tuple(order))
 
     def take(self, order: tuple[int, ...]) -> None:
@@ -84,6 +102,8 @@ class _Search:
         self.order = order
         self.live = self.moments.along(order)
         self.peaks = self.live.max(axis=0, initial=0.0)
+        # A set of nodes that ran, by name: sums of random numbers, of which no two are met that are equal.
+        self.ran = np.concatenate([[0], np.cumsum(self.names[np.asarray(order, dtype=np.int64)])])
         self.untried = self.moves()
 
     def better(self, order: Sequence[int]) -> bool:
@@ -102,7 +122,7 @@ class _Search:
         """(shape, move) by ratio of the shape; the cheap ones first."""
         above = self.peaks > self.ceiling
         for shape in sorted(range(len(self.peaks)), key=lambda k: (not above[k], -self.peaks[k], k)):
-            if self.peaks[shape] <= 1.0 + _EQUAL:
+            if self.peaks[shape] <= _MET and not above[shape]:
                 continue
             for early in (1, 0):
                 yield shape, ("cut", early, 0)
@@ -183,29 +203,36 @@ class _Search:
             caps = np.full(len(peaks), np.inf)
         caps = np.minimum(caps, np.maximum(self.ceiling, peaks * (1 + _EQUAL)))
         caps[shape] = goal * (1 - _EQUAL)
-        if kind == "part":
-            return self._reordered(first, second, caps)
-        if self.work > self.limits.work:
+        key = kind, int(self.ran[first]), int(self.ran[second])
+        failed = self.failed.setdefault(key, [])
+        if any((caps <= known).all() for known in failed):
             return None
-        nodes = self.order[first:second]
+        found = (
+            self._reordered(first, second, caps) if kind == "part" else self._sequence(first, second, caps)
+        )
+        # What ended for want of work may be found by a search that has some left.
+        if found is None and self.work < self.limits.work and self.pairs < self.limits.pairs:
+            failed.append(caps)
+        return found
+
+    def _sequence(self, start: int, end: int, caps: np.ndarray) -> tuple[int, ...] | None:
+        """The order with the best order of a window, as far as it was looked for."""
+        left = self.limits.work - self.work
+        if left <= 0:
+            return None
         found = best_sequence(
-            self.graph, self.moments.sizes, self._segment(first, second), caps, self.limits.states
+            self.graph, self.moments.sizes, self._segment(start, end), caps, self.limits.states, left
         )
         self.work += found.work
-        if found.nodes is None or found.nodes == nodes:
+        if found.nodes is None:
             return None
-        return (*self.order[:first], *found.nodes, *self.order[second:])
+        return (*self.order[:start], *found.nodes, *self.order[end:])
 
     def _reordered(self, start: int, end: int, caps: np.ndarray) -> tuple[int, ...] | None:
         """The order with a part of it below the caps, but for small buffers."""
         left = self.limits.pairs - self.pairs
         if left <= 0:
             return None
-        # What a part can do depends on the nodes in it and before it, not on their order.
-        key = hash((frozenset(self.order[:start]), frozenset(self.order[start:end])))
-        if any((caps <= failed).all() for failed in self.failed.get(key, ())):
-            return None
-        self.failed.setdefault(key, []).append(caps)
         problem = window(self.moments, self.order, self.live, start, end, _SMALL)
         if len(problem.nodes) > self.limits.part:
             return None
@@ -213,7 +240,6 @@ class _Search:
         self.pairs += found.work
         if found.order is None:
             return None
-        self.failed[key].pop()
         part = completed(self.graph, self.order[start:end], [problem.nodes[k] for k in found.order])
         return (*self.order[:start], *part, *self.order[end:])
 
@@ -234,19 +260,31 @@ def improve_order(
     tick: Callable[[], None] | None = None,
     ceiling: np.ndarray | None = None,
     seed: int = 0,
+    failed: Failures | None = None,
+    spent: Spent | None = None,
 ) -> tuple[int, ...]:
     """An order whose largest live/reference ratio is at most that of `order`.
 
     `sizes` are bytes, (buffers, shapes); `reference` are bytes per shape, best a lower bound of the peak:
     nothing is done to get below it. To stay at or below `ceiling`, bytes per shape, comes before everything
     else. `tick` is called once per move. `seed` draws windows that are tried when no other move helps.
+    `failed` is what other searches found out for the same sizes and reference; what this one takes is added
+    to `spent`.
     """
     limits = limits or WindowLimits()
     if not len(order):
         return ()
     unit = np.maximum(np.asarray(reference, dtype=np.float64), 1.0)
     top = np.full(len(unit), np.inf) if ceiling is None else np.asarray(ceiling, dtype=np.float64) / unit
-    search = _Search(graph, np.asarray(sizes, dtype=np.float64) / unit, order, limits, top, seed)
+    search = _Search(
+        graph,
+        np.asarray(sizes, dtype=np.float64) / unit,
+        order,
+        limits,
+        top,
+        seed,
+        {} if failed is None else failed,
+    )
     for _ in range(limits.windows):
         if tick is not None:
             tick()
@@ -256,4 +294,8 @@ def improve_order(
         moved = search.moved(*step)
         if moved is not None and moved != search.order and search.better(moved):
             search.take(moved)
+    if spent is not None:
+        spent.work += search.work
+        spent.splits += search.splits
+        spent.pairs += search.pairs
     return search.order

@@ -10,7 +10,7 @@ from onnx_symmem.memory.execution_order import default_order, priority_order
 from onnx_symmem.memory.plan import prepare
 from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
-from onnx_symmem.order.limits import USUAL_SECONDS, SearchLimits, within_budget
+from onnx_symmem.order.limits import USUAL_SECONDS, SearchLimits, limits_for, within_budget
 from onnx_symmem.order.planner import plan_order
 from onnx_symmem.shapes.engine import infer_shapes
 from tests.order.test_planner import branches
@@ -32,8 +32,10 @@ def planned(limits):
     return plan_order(prepared, sizes, shapes.domain, SAMPLES, before, {"file": file}, limits)
 
 
-def test_the_usual_budget_is_the_usual_search():
-    assert within_budget(USUAL_SECONDS) == SearchLimits()
+def test_the_usual_budget_is_the_usual_search_whatever_the_size():
+    usual = within_budget(USUAL_SECONDS)
+    assert usual == replace(SearchLimits(), per_node=False)
+    assert limits_for(usual, 4_000) == (usual, None)
 
 
 def test_more_seconds_never_mean_less_work_and_none_means_heuristics():

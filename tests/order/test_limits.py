@@ -5,6 +5,16 @@ def test_usual_graphs_keep_the_limits_they_were_given():
     assert limits_for(SearchLimits(), 1_000) == (SearchLimits(), None)
 
 
+def test_what_is_tried_grows_with_the_graph_up_to_a_size():
+    usual = SearchLimits()
+    twice, _ = limits_for(usual, 2_000)
+    assert twice.window.pairs == 2 * usual.window.pairs
+    assert twice.window.splits == 2 * usual.window.splits
+    assert twice.bound.work == 2 * usual.bound.work
+    assert limits_for(usual, 10)[0] == usual
+    assert limits_for(usual, 4_001)[0].window.work < limits_for(usual, 4_000)[0].window.work
+
+
 def test_large_graphs_are_told_that_less_is_tried():
     sizes = (5_000, 10_000, 50_000, 100_000, 1_000_000)
     found = [limits_for(SearchLimits(), nodes) for nodes in sizes]

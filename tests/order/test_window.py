@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from onnx_symmem.order.heuristics import depth_first
-from onnx_symmem.order.window import WindowLimits, improve_order, live_bytes
+from onnx_symmem.order.window import Failures, Spent, WindowLimits, improve_order, live_bytes
 from tests.order.graphs import all_orders, peak, random_graph
 
 
@@ -39,3 +41,34 @@ def test_the_result_is_an_order_and_never_worse_by_the_worst_ratio(seed):
     position = {node: k for k, node in enumerate(found)}
     assert all(position[p] < position[n] for n in range(graph.size) for p in graph.predecessors[n])
     assert (live_bytes(graph, table, found).max(axis=0) / reference).max() <= 1.0
+
+
+def test_what_failed_is_not_tried_again_and_what_ended_for_want_of_work_is():
+    graph, sizes = random_graph(4, 40)
+    table = np.array([sizes], dtype=np.float64).T
+    start, reference = tuple(range(graph.size)), np.array([1.0])
+    limits = WindowLimits(windows=60, width=10, states=50, sets=100, pairs=10_000_000)
+    failed: Failures = {}
+    first, again, none = Spent(), Spent(), Spent()
+    found = improve_order(graph, table, start, reference, limits, failed=failed, spent=first)
+    same = improve_order(graph, table, found, reference, limits, failed=failed, spent=again)
+    assert same == found
+    assert again.work < first.work / 2
+    assert again.pairs < first.pairs / 2
+    failed = {}
+    little = replace(limits, work=1, pairs=1)
+    improve_order(graph, table, start, reference, little, failed=failed, spent=none)
+    assert not any(failed.values())
+    other = improve_order(graph, table, start, reference, limits, failed=failed)
+    assert peak(graph, sizes, other) == peak(graph, sizes, found)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_search_keeps_within_its_work(seed):
+    graph, sizes = random_graph(seed, 60)
+    table = np.array([sizes], dtype=np.float64).T
+    limits, spent = WindowLimits(work=3_000, pairs=20_000, splits=500), Spent()
+    improve_order(graph, table, tuple(range(graph.size)), np.array([1.0]), limits, spent=spent)
+    assert 0 < spent.work <= 3_000 + 60 * 1_000
+    assert spent.pairs <= 20_000 + 60 * 2_000
+    assert spent.splits <= 500 + 2 * graph.size
