@@ -134,7 +134,8 @@ def _levels(console: Console, figures: Optimization, found: LevelsFigures) -> No
             what += f", {len(level.offloaded)} offloaded"
         proved = "" if level.never_above else "; not proved to be below the level before at every shape"
         shares = [share for share in level.slower if share is not None]
-        more = f", {min(shares):+.1%} to {max(shares):+.1%} at these shapes" if shares else ""
+        ends = dict.fromkeys(f"{end(shares):+.1%}" for end in (min, max) if shares)
+        more = f", {' to '.join(ends)} at these shapes" if shares else ""
         heading(console, f"Level {number}: {what}", f"added operations{more}; bytes moved{proved}")
         formulas(console, [(level.operations, ""), (level.moved, "")])
 
