@@ -247,7 +247,7 @@ def _check_limit(
     raise LimitNotMet(
         f"{label}: at {at or 'its shape'} every level needs {least[worst]:,} bytes or more, above the limit "
         f"of {limit:,}; whatever is repeated, {where} needs {plan.floor.peak.at(shape):,} of activations and "
-        f"outputs, the largest {held}{_room(plan, shapes, known[0])}"
+        f"outputs, the largest {held}{_room(plan, shapes, shape)}"
     )
 
 
@@ -256,21 +256,21 @@ def _is_known(plan: LevelPlan, shape: Mapping[str, int]) -> bool:
     return symbols <= plan.domain.completed(shape).keys()
 
 
-def _room(plan: LevelPlan, shapes: ModelShapes, low: Mapping[str, int]) -> str:
-    """The largest size of each dim that the lowest level fits, the others at their least."""
+def _room(plan: LevelPlan, shapes: ModelShapes, at: Mapping[str, int]) -> str:
+    """The largest size of each dim that the lowest level fits, the others as they are at a shape."""
     found = []
     members = tuple(m + plan.counted for m in plan.peak(len(plan.levels) - 1).members)
     for symbol in shapes.input_symbols:
         if symbol in shapes.domain.equalities:
             continue
-        fixed = {n: low[n] for n in shapes.input_symbols if n != symbol}
+        fixed = {n: at[n] for n in shapes.input_symbols if n != symbol}
         try:
             answer = largest_size(Demand(members, plan.domain), symbol, fixed, plan.wish.limit or 0)
         except (DomainError, UnsupportedModel):
             continue
         if answer.size is not None:
             found.append(f"{symbol}={answer.size}")
-    return f"; with the other dims at their least it fits up to {', '.join(found)}" if found else ""
+    return f"; the last level fits there up to {' or '.join(found)}" if found else ""
 
 
 # --------------------------------------------------------------------------------------------- verifying

@@ -92,7 +92,7 @@ def test_a_limit_that_cannot_be_met_says_what_stands_in_the_way(free):
     text = str(caught.value)
     assert f"at batch=8,seq=128 every level needs {least:,} bytes or more" in text
     assert "whatever is repeated" in text
-    assert "it fits up to batch=8, seq=128" in text
+    assert "the last level fits there up to batch=7 or seq=127" in text
     assert "\n" not in text
     assert caught.value.exit_code == 1
     assert _optimized(least).levels.level_at(LARGE) == 2
