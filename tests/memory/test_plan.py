@@ -201,9 +201,9 @@ def test_planning_one_order_is_fast(reuse):
     proto = model(nodes, [info("v0", [1, "N"])], [info("v20000", [1, "N"])], (), infos)
     view = view_model(proto).graph
     ready = prepare(view, from_declared(view), PlanOptions(mem_reuse=reuse))
-    start = time.perf_counter()
+    start = time.process_time()
     result = ready.plan(range(20_000))
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 3
     assert sum(map(len, result.allocations)) - sum(map(len, result.releases)) == 1
 
 
