@@ -103,10 +103,8 @@ def deliver_anchored(
         "better orders need more than they save for their anchors at some shape: ONNX Runtime's own is kept"
     )
     after = peak(written.profile, domain)
-    verdict = plan_le(after.members, choice.before.members, domain)
     return _delivered(
-        written, name, after, choice, samples, outcomes, (words,) if found_better else (),
-        verdict if verdict.proved else None,
+        written, name, after, choice, samples, outcomes, (words,) if found_better else ()
     )  # fmt: skip
 
 
@@ -232,9 +230,9 @@ class _Writer:
             keys = keys_at_load(replace(base, proto=model), shapes.graph)
             return profile(prepare(view, keys, options, default_order).plan(runs), sizes)
 
-        plain = reusing(proto)
-        least = peak(profile(free, sizes), shapes.domain)
-        separated = not plan_le(peak(plain, shapes.domain).members, least.members, shapes.domain).proved
+        plain, least = reusing(proto), profile(free, sizes)
+        pairs = zip(peaks_at(plain, self.at), peaks_at(least, self.at), strict=True)
+        separated = any(with_reuse > without for with_reuse, without in pairs)
         if separated:
             proto = separate_buffers(proto, shapes, free)
             plain = reusing(proto)
