@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from onnx_symmem.cli.options import (
@@ -20,6 +20,9 @@ from onnx_symmem.cli.output import answer
 from onnx_symmem.cli.progress import progress
 
 from onnx_symmem.errors import LimitNotMet
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["command"]
 
@@ -65,7 +68,12 @@ def command(
             found.append(check_budget(demand, max_peak, shapes, ep))
             tell.advance()
     checks = BudgetChecks(tuple(found))
-    answer(checks, as_json, lambda console: [show_check(console, each) for each in found])
+
+    def show(console: Console) -> None:
+        for each in found:
+            show_check(console, each)
+
+    answer(checks, as_json, show)
     broken = [_reason(each) for each in found if not each.holds]
     if broken:
         more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
