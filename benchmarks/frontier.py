@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -23,9 +24,8 @@ def frontier_picture(lines: Mapping[str, Points], across: str, up: str) -> str:
     """The picture; `across` and `up` name the axes."""
     most = max((x for points in lines.values() for x, _ in points), default=1.0)
     right = 1.0 + _STEP_X * max(1, int((most - 1.0) / _STEP_X + 1))
-    left = min(
-        1.0, min((x for points in lines.values() for x, _ in points), default=1.0) // _STEP_X * _STEP_X
-    )
+    least = min((x for points in lines.values() for x, _ in points), default=1.0)
+    left = 1.0 - _STEP_X * math.ceil(max(0.0, 1.0 - least) / _STEP_X)
 
     def place(x: float, y: float) -> tuple[float, float]:
         width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM

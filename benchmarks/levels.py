@@ -199,7 +199,11 @@ def run(only: Sequence[str] = ()) -> Page:
     return Page(
         "levels",
         "Levels of recomputation",
-        (__doc__ or "").rpartition("\n\n")[2],
+        """Peaks are exact, of outputs and activations, at the shape named in the table, which also steers the
+        search; level 0 is the order that `optimize` would choose. A second table says what run-time policies
+        would have paid under the same limits, in simulation: each follows the order of the level and evicts
+        when memory is short. A third has levels that ran. Graphs are planned as ONNX Runtime's optimiser
+        leaves them, and as they are where they have no weights.""",
         (
             *(_findings(found) if found else ()),
             *(run_findings(ran) if ran else ()),
