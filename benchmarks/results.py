@@ -44,7 +44,8 @@ class ShapeResult:
     `in_use` and `held` of the second run, as are those of the session as shipped. `before_predicted` and
     `before_measured`: ONNX Runtime's graph and order under the memory settings of a planned session.
     `why_not` says why nothing is predicted, `reasons` what is not counted, `taken` which sizes that depend
-    on data were read off the run.
+    on data were read off the run. `least` is what no order of the graph goes below at this shape, None where that
+    depends on data.
     """
 
     shape: Mapping[str, int]
@@ -66,6 +67,7 @@ class ShapeResult:
     reasons: tuple[str, ...] = ()
     taken: Mapping[str, int] = field(default_factory=dict)
     differences: tuple[Difference, ...] = ()
+    least: int | None = None
 
     @property
     def equal(self) -> bool:
@@ -77,6 +79,11 @@ class ShapeResult:
     def in_use_ratio(self) -> float:
         """Arena in use, planned over shipped."""
         return self.in_use / self.shipped_in_use
+
+    @property
+    def least_ratio(self) -> float | None:
+        """Below what `in_use_ratio` no order comes: the bound and the weights laid out anew, over shipped."""
+        return None if self.least is None else (self.least + self.static) / self.shipped_in_use
 
     @property
     def held_ratio(self) -> float:

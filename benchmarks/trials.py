@@ -94,15 +94,15 @@ def _with_hollow_weights(path: Path, folder: Path) -> onnx.ModelProto:
 # ------------------------------------------------------------------------------------------------ shapes
 
 
-def _predicted(found: Optimized, shape: Mapping[str, int]) -> tuple[int | None, int | None]:
-    """Peaks before and after at a shape; None where they depend on data."""
+def _predicted(found: Optimized, shape: Mapping[str, int]) -> tuple[int | None, int | None, int | None]:
+    """Peaks before and after, and what no order goes below, at a shape; None where they depend on data."""
     details = found.details
-    peaks = (details.choice.before, details.after)
+    peaks = (details.choice.before, details.after, details.bound)
     at = details.shapes.domain.completed(shape)
     symbols = {s for peak in peaks for member in peak.members for s in member.symbols()}
     if not symbols <= at.keys():
-        return None, None
-    return peaks[0].at(at), peaks[1].at(at)
+        return None, None, None
+    return peaks[0].at(at), peaks[1].at(at), peaks[2].at(at)
 
 
 def _bound(found: Optimized, shape: Mapping[str, int]) -> int | None:
@@ -160,6 +160,7 @@ def _row(path: Path, planned: Path, found: Optimized, shape: Mapping[str, int]) 
         reasons=after.prediction.reasons,
         taken=dict(after.prediction.taken),
         differences=_differences(after),
+        least=formulas[2],
     )
 
 

@@ -20,6 +20,7 @@ ROW = ShapeResult(
     shipped_measured=900,
     shipped_in_use=1500,
     shipped_held=4000,
+    least=500,
 )
 MODEL = ModelResult(
     "small",

@@ -118,3 +118,16 @@ def test_readme_without_markers_is_left_alone(tmp_path):
 def test_nothing_measured():
     assert mean_text([]) == "-"
     assert "- of" not in readme_section(Report(MADE, ()))
+
+
+def test_use_that_no_order_goes_below_counts_the_bound_and_weights_laid_out_anew():
+    text = results_page(report(MODEL))
+    assert "| arena in use that no order goes below | 0.52 | 0.40 |" in section(text, "In short")
+    assert "| 0.50 | 0.40 | 0.00 |" in section(text, "Beside ONNX Runtime as shipped")
+
+
+def test_use_stands_for_its_floor_where_that_depends_on_data():
+    unknown = replace(MODEL, shapes=(replace(ROW, least=None),))
+    text = results_page(report(unknown))
+    assert "| arena in use that no order goes below | 0.50 | 0.50 |" in section(text, "In short")
+    assert "| 0.50 | - | 0.00 |" in section(text, "Beside ONNX Runtime as shipped")
