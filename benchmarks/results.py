@@ -44,8 +44,8 @@ class ShapeResult:
     `in_use` and `held` of the second run, as are those of the session as shipped. `before_predicted` and
     `before_measured`: ONNX Runtime's graph and order under the memory settings of a planned session.
     `why_not` says why nothing is predicted, `reasons` what is not counted, `taken` which sizes that depend
-    on data were read off the run. `least` is what no order of the graph goes below at this shape, None where that
-    depends on data.
+    on data were read off the run. `least` is what no order of the graph goes below at this shape, None where
+    that depends on data.
     """
 
     shape: Mapping[str, int]

@@ -130,7 +130,7 @@ def _summary(report: Report) -> list[str]:
         "lrrr",
     )  # fmt: skip
     text = """What no order goes below: the certified bound of the graph at the shape and the weights that
-    ONNX Runtime lays out anew, over what it uses as shipped. Where even that is above the target, only running
+    ONNX Runtime lays out anew, over what it uses as shipped. Where that is above the target, only running
     nodes again reaches it: [levels](results/levels.md)."""
     lines += ["", _prose(text)]
     return lines
