@@ -133,7 +133,7 @@ def _div(facts: Facts, elem: int, a: Item, b: Item) -> Item:
         return facts.simplify(a // b)
     if facts.at_least(-a, 0):
         return facts.simplify(-((-a) // b))
-    return None
+    return facts.simplify(maximum(0, a) // b - maximum(0, -a) // b)
 
 
 def _mod(facts: Facts, _elem: int, a: Item, b: Item) -> Item:

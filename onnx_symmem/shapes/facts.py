@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 
 from onnx_symmem.errors import DomainError
-from onnx_symmem.expr.atom import SYMBOL
+from onnx_symmem.expr.atom import MAX, SYMBOL
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.shapes.forms import as_ceilings, as_extremum, with_divisors, without_presence
@@ -17,6 +17,7 @@ from onnx_symmem.shapes.table import Limit
 
 __all__ = ["Facts", "strongest"]
 
+FEW = 64  # sizes below a floor that are looked at one by one
 TREATABLE = (28, 4)  # (terms, depth) of an expression up to which questions about it are worth their time
 
 
@@ -208,6 +209,9 @@ class Facts:
         if zero.is_const:
             return False
         self._join(self._closure(zero))
+        zero = self._above_floors(zero, node, reason)
+        if zero.is_const:
+            return False
         for a, b in ((left, right), (right, left)):
             atom = b.as_atom()
             if atom is not None and atom.kind == "min" and a in atom.args:
@@ -229,6 +233,31 @@ class Facts:
             self.limits.append(Limit(-zero, node, f"{reason} (never met in the given domain)"))
         self._forget()
         return multiple is not None
+
+    def _above_floors(self, zero: Expr, node: str, reason: str) -> Expr:
+        """zero == 0 with max(c, x) as x, where no size at which x < c makes it 0: those are excluded.
+
+        2*max(1, s//2) == s holds for no s < 2, so it says that s is at least 2, and even.
+        """
+        for atom in sorted(zero.atoms(), key=lambda a: a.key):
+            if atom.kind != MAX or len(atom.args) != 2:
+                continue
+            for x, floor in (atom.args, atom.args[::-1]):
+                least = self.bounds(floor)[1]
+                below = None if least is None else symbol_bound(Expr.const(least - 1) - x)
+                if least is None or below is None or below[2] is None:
+                    continue
+                allowed = self._domain.range_of(below[0])
+                sizes = range(allowed.lo, below[2] + 1, allowed.divisor)
+                if len(sizes) <= FEW and all(self._never_zero(zero, below[0], k) for k in sizes):
+                    self.require_nonneg(x - least, node, reason)
+                    zero = without_common_factor(self.simplify(zero), lambda e: self.at_least(e, 1))
+                    break
+        return zero
+
+    def _never_zero(self, zero: Expr, name: str, size: int) -> bool:
+        value = self.simplify(zero.substitute({name: size}))
+        return self.at_least(value, 1) or self.at_least(-value, 1)
 
     def _multiple(self, zero: Expr) -> tuple[str, int] | None:
         """(symbol, d) where zero == 0 makes the symbol a multiple of d, given the divisor known before."""

@@ -122,9 +122,10 @@ def test_late_nodes_decide_early_arithmetic() -> None:
         node("Concat", "minus f", "t", axis=0),
         node("ConstantOfShape", "f", "early"),
         node("Unsqueeze", "x axis", "w"),
-        node("MaxPool", "w", "late", kernel_shape=[8], strides=[4]),
+        node("Conv", "w weights", "late", strides=[4]),
     ]
-    of = graph(nodes, [X], "early late", eight=[8], four=[4], one=[1], minus=[-1], axis=[1])
+    numbers = {"eight": [8], "four": [4], "one": [1], "minus": [-1], "axis": [1]}
+    of = graph(nodes, [X], "early late", weights=np.ones((1, 1, 8), np.float32), **numbers)
     shapes = infer(of)
     assert texts(shapes, "early") == ["c//4 - 1"]
     assert texts(shapes, "late") == ["n", "1", "c//4 - 1"]

@@ -8,7 +8,7 @@ import pytest
 from onnx import helper
 
 from onnx_symmem.expr.domain import Domain, SymbolRange
-from tests.shapes.building import FLOAT, assert_right, graph, infer, model, node, texts, value
+from tests.shapes.building import FLOAT, UINT8, assert_right, assert_true_at, graph, infer, model, node, texts, value
 
 LINE = value("x", FLOAT, ["n", 1, "w"])
 
@@ -41,6 +41,43 @@ def test_rounding_up_drops_a_window_that_starts_in_the_padding(
     one = node(kind, "x", "y", kernel_shape=[size], strides=[stride], pads=list(pads), ceil_mode=1)
     of = graph([one], [LINE], "y")
     assert_right(model(of, 22), *({"n": 1, "w": w} for w in range(4, 17)))
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("up", [0, 1])
+@pytest.mark.parametrize(
+    ("size", "stride", "pads", "dilation", "runs"),
+    [(3, 1, (0, 0), 1, 10), (5, 3, (0, 0), 1, 11), (5, 2, (0, 0), 1, 10), (5, 1, (1, 1), 1, 10),
+     (3, 2, (0, 0), 2, 10), (3, 1, (0, 0), 3, 6), (7, 3, (0, 2), 1, 11), (9, 2, (0, 0), 1, 6)],
+)  # fmt: skip
+def test_a_window_larger_than_its_input_is_no_limit_as_long_as_a_size_comes_out(
+    kind: str, up: int, size: int, stride: int, pads: tuple[int, int], dilation: int, runs: int
+) -> None:
+    one = node(
+        kind, "x", "y", kernel_shape=[size], strides=[stride], pads=list(pads), ceil_mode=up,
+        dilations=[dilation],
+    )  # fmt: skip
+    found = assert_true_at(model(graph([one], [LINE], "y"), 22), *({"n": 1, "w": w} for w in range(1, 12)))
+    assert found == runs
+
+
+@pytest.mark.parametrize("kind", ["Conv", "ConvInteger"])
+def test_a_kernel_larger_than_its_input_is_a_limit(kind: str) -> None:
+    whole = kind == "ConvInteger"
+    line = value("x", UINT8 if whole else FLOAT, ["n", 1, "w"])
+    weights = np.ones((1, 1, 5), np.uint8 if whole else np.float32)
+    of = graph([node(kind, "x k", "y", strides=[3], pads=[1, 0])], [line], "y", k=weights)
+    assert assert_true_at(model(of), *({"n": 1, "w": w} for w in range(1, 12))) == 8
+
+
+def test_pools_after_each_other_keep_one_floor() -> None:
+    nodes = [
+        node("AveragePool", a, b, kernel_shape=[2], strides=[2])
+        for a, b in (("x", "s"), ("s", "t"), ("t", "y"))
+    ]
+    proto = model(graph(nodes, [LINE], "y"))
+    assert texts(infer(proto), "y") == ["n", "1", "max(1, w//8)"]
+    assert assert_true_at(proto, *({"n": 1, "w": w} for w in range(1, 35))) == 34
 
 
 def test_same_padding_rounds_up() -> None:

@@ -5,13 +5,15 @@
             input and its pad at the front
 
 The second is the smaller of two floor divisions of the same size, so it is one of them: the one with the
-smaller constant.
+smaller constant. A window may be larger than its input: ONNX Runtime divides towards zero, so the floor is
+then one less than what it makes, and refuses only what comes out negative (room <= -2*stride).
 """
 
 from __future__ import annotations
 
-from onnx_symmem.expr.expression import ONE, Expr, ceildiv, maximum
+from onnx_symmem.expr.expression import ONE, Expr, ceildiv, maximum, minimum
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unresolved
+from onnx_symmem.shapes.forms import under_extrema
 from onnx_symmem.shapes.registry import rule
 from onnx_symmem.shapes.rules.conv import Window
 from onnx_symmem.shapes.table import Dims
@@ -33,16 +35,22 @@ def _windows(ctx: NodeContext, size: Expr, window: Window, k: int) -> Expr:
         room = (ceildiv(size, stride) - 1) * stride + window.kernel[k] - span
         return ctx.simplify((room // stride if ctx.at_least(room, 0) else _towards_zero(room, stride)) + 1)
     room = size + window.pad(k) - span
+    ctx.limit(room + 2 * stride - 1, "the number of pooling windows is not negative")
     if ctx.attr("ceil_mode", 0):
         count = room + 2 * stride - 1
         start = size + window.pads[k] + stride - 1
-        return ctx.simplify((count if ctx.at_least(start - count, 0) else start) // stride)
-    if not ctx.at_least(room, 0):
-        if room.is_const or not ctx.scope.certain(ctx.node):
-            # Only a limit makes that the floor.
-            return ctx.simplify(maximum(0, _towards_zero(room, stride) + 1))
-        ctx.limit(room, "the pooling window fits into the padded input, as ONNX has it")
-    return ctx.simplify(room // stride + 1)
+        return _not_negative(ctx, (count if ctx.at_least(start - count, 0) else start) // stride)
+    windows = under_extrema(room // stride + 1)  # pool after pool: max(1, x//4), not max(1, max(1, x//2)//2)
+    if stride > 1 and not ctx.at_least(room, 0):
+        # One window where it is too large by less than the stride, none by less than two strides.
+        one = 1 if ctx.at_least(room, 1 - stride) else minimum(1, (room + 2 * stride - 1) // stride)
+        windows = maximum(windows, one)
+    return _not_negative(ctx, windows)
+
+
+def _not_negative(ctx: NodeContext, windows: Expr) -> Expr:
+    """The number itself, at least 0 where no limit says so."""
+    return ctx.simplify(windows if ctx.at_least(windows, 0) else maximum(0, windows))
 
 
 def _towards_zero(room: Expr, stride: int) -> Expr:

@@ -18,6 +18,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+__all__ = ["MODES", "SymbolicTest", "symbolic_tests"]
+
 MODES = ("shared", "unique")
 
 # Inputs that are a shape, a size or an axis, by position.
@@ -58,7 +60,7 @@ OF_DATA = {"Compress", "ImageDecoder", "Loop", "NonMaxSuppression", "NonZero", "
 
 @dataclass(frozen=True)
 class SymbolicTest:
-    """A node test: the symbolic model, the sizes of its symbols, real dims and types of its outputs."""
+    """A node test: the symbolic model, its symbols' sizes and inputs, real dims and types of its outputs."""
 
     name: str
     model: onnx.ModelProto
@@ -66,6 +68,7 @@ class SymbolicTest:
     outputs: Mapping[str, tuple[int, ...]]
     types: Mapping[str, int]
     of_data: bool
+    inputs: Mapping[str, np.ndarray]
 
 
 @cache
@@ -117,6 +120,7 @@ def _symbolic(test: Any, mode: str) -> SymbolicTest | None:
     sizes: dict[str, int] = {}
     shared: dict[int, str] = {}
     kept = []
+    inputs: dict[str, np.ndarray] = {}
     for info, content in zip(graph.input, given, strict=True):
         array = _array(content)
         if array is None:
@@ -127,6 +131,7 @@ def _symbolic(test: Any, mode: str) -> SymbolicTest | None:
             graph.initializer.append(tensor)
             continue
         kept.append(info)
+        inputs[info.name] = array
         shape = info.type.tensor_type.shape
         shape.Clear()
         shape.SetInParent()
@@ -150,7 +155,7 @@ def _symbolic(test: Any, mode: str) -> SymbolicTest | None:
     del graph.value_info[:]
     _forget_inner_shapes(graph)
     ops = {node.op_type for node in test.model.graph.node}
-    return SymbolicTest(test.name, proto, sizes, outputs, types, bool(ops & OF_DATA))
+    return SymbolicTest(test.name, proto, sizes, outputs, types, bool(ops & OF_DATA), inputs)
 
 
 def _forget_inner_shapes(graph: onnx.GraphProto) -> None:

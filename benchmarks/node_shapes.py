@@ -1,0 +1,226 @@
+"""ONNX's node tests at random sizes, 0 and 1 among them: inferred dims against what ONNX Runtime makes.
+
+    python -m benchmarks.node_shapes [--modes unique shared] [--only REGEX] [--sizes 12] [--seed 0] [--all]
+
+Every dim of every input is a symbol (mode unique; in shared, equal sizes share one). Sizes are the test's own
+with some of them replaced, as they are or made legal; inputs are the test's own data, repeated. Where ONNX
+Runtime runs, every inferred dim has to be the real one, and the sizes must not be ones that a limit of the
+model excludes. Where it refuses, nothing is claimed. It runs in a process of its own, which it may take down.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from benchmarks.document import Finding, Page, Table
+from benchmarks.node_tests import MODES, SymbolicTest, symbolic_tests
+from benchmarks.real_shapes import compare_shapes, run_all_outputs
+from onnx_symmem.errors import DomainError
+from onnx_symmem.expr.domain import Domain, SymbolRange
+from onnx_symmem.expr.samples import legal_near
+from onnx_symmem.graph.load import LoadedModel, load_model
+from onnx_symmem.shapes.engine import infer_shapes
+from onnx_symmem.shapes.table import ModelShapes
+
+__all__ = ["Runner", "Sweep", "drawn_sizes", "main", "run", "sweep"]
+
+Shape = Mapping[str, int]
+Real = Mapping[str, tuple[int, ...]]
+
+COUNT = 12
+_SMALL = (0, 1, 2, 3)
+_LARGER = 12  # sizes are replaced by less than this, or by one more or less
+_SECONDS = 60  # that one run may take
+
+
+@dataclass
+class Sweep:
+    """What sizes came to: runs that agree, that are refused, and lines for those that do not agree."""
+
+    mode: str
+    tests: int = 0
+    drawn: int = 0
+    ran: int = 0
+    agreed: int = 0
+    refused: int = 0
+    died: int = 0
+    wrong: list[str] = field(default_factory=list)
+    narrow: list[str] = field(default_factory=list)
+
+
+class Runner:
+    """ONNX Runtime in another process: real dims of all outputs, or why there are none."""
+
+    def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=_serve, args=(other,), daemon=True)
+        self._process.start()
+        other.close()
+
+    def real_shapes(self, name: str, model: bytes, feeds: Mapping[str, np.ndarray]) -> Real | str | None:
+        """Dims by name; a text where the model is refused; None where ONNX Runtime did not survive it."""
+        try:
+            self._pipe.send((name, model, dict(feeds)))
+            if self._pipe.poll(_SECONDS):
+                found: Real | str = self._pipe.recv()
+                return found
+        except (EOFError, OSError):
+            pass
+        self.close()
+        self._start()
+        return None
+
+    def close(self) -> None:
+        """End the process."""
+        self._pipe.close()
+        self._process.kill()
+        self._process.join()
+
+
+def _serve(pipe: Connection) -> None:
+    ort.set_default_logger_severity(4)
+    last, session, refusal = "", None, ""
+    while True:
+        try:
+            name, model, feeds = pipe.recv()
+        except EOFError:
+            return
+        if name != last:
+            last, session, refusal = name, None, ""
+        try:
+            if refusal:
+                raise RuntimeError(refusal)
+            loaded = LoadedModel(onnx.ModelProto.FromString(model), None, None)
+            shapes, session = run_all_outputs(loaded, feeds, session)
+            pipe.send(shapes)
+        except Exception as error:  # what ONNX Runtime raises has no type of its own
+            refusal = str(error) if session is None and "INVALID_ARGUMENT" not in str(error) else ""
+            pipe.send(str(error))
+
+
+def inputs_at(test: SymbolicTest, sizes: Shape) -> dict[str, np.ndarray]:
+    """The test's inputs at other sizes: their data repeated as often as needed."""
+    feeds = {}
+    for info in test.model.graph.input:
+        given = test.inputs[info.name]
+        dims = info.type.tensor_type.shape.dim
+        shape = tuple(sizes[d.dim_param] if d.dim_param else d.dim_value for d in dims)
+        content = given if given.size else np.zeros(1, given.dtype)
+        feeds[info.name] = np.resize(content, shape).astype(given.dtype)
+    return feeds
+
+
+def drawn_sizes(test: SymbolicTest, legal: Sequence[Domain], count: int, seed: int) -> Iterator[Shape]:
+    """The test's own sizes with some replaced, as drawn and, in turn, near them but legal in one domain."""
+    names = sorted(test.sizes)
+    rng = np.random.default_rng([seed, *test.name.encode()])
+    seen: set[tuple[int, ...]] = set()
+    for number in range(count):
+        sizes = dict(test.sizes)
+        share = float(rng.choice((0.2, 0.5, 1.0)))
+        for name in names:
+            if rng.random() < share:
+                near = max(0, sizes[name] + int(rng.integers(-1, 2)))
+                sizes[name] = int(rng.choice((*_SMALL, near, int(rng.integers(_LARGER)))))
+        if number % (len(legal) + 1):
+            domain = legal[number % (len(legal) + 1) - 1]
+            free = {n: v for n, v in sizes.items() if n not in domain.equalities}
+            found = legal_near(domain, free)
+            if found is None or not found.keys() >= set(names):
+                continue
+            sizes = {n: found[n] for n in names}
+        key = tuple(sizes[n] for n in names)
+        if key not in seen:
+            seen.add(key)
+            yield sizes
+
+
+def sweep(mode: str, only: str, count: int, seed: int, show: bool = False) -> Sweep:
+    """All tests of a mode whose names match."""
+    result = Sweep(mode)
+    runner = Runner()
+    for test in symbolic_tests(mode):
+        if not re.search(only, test.name) or not test.sizes:
+            continue
+        result.tests += 1
+        view = load_model(test.model).view()
+        usual = infer_shapes(view)
+        empty = infer_shapes(view, Domain({name: SymbolRange(0) for name in test.sizes}))
+        model = test.model.SerializeToString()
+        for sizes in drawn_sizes(test, (usual.domain, empty.domain), count, seed):
+            result.drawn += 1
+            real = runner.real_shapes(f"{mode} {test.name}", model, inputs_at(test, sizes))
+            where = f"{test.name} at {dict(sizes)}"
+            if real is None:
+                result.died += 1
+                if show:
+                    print(f"died: {where}", flush=True)
+            elif isinstance(real, str):
+                result.refused += 1
+                if show:
+                    print(f"refused: {where}: {real.splitlines()[0][:160]}", flush=True)
+            else:
+                result.ran += 1
+                _judge(result, where, sizes, real, (empty, usual) if all(sizes.values()) else (empty,))
+    runner.close()
+    return result
+
+
+def _judge(result: Sweep, where: str, sizes: Shape, real: Real, inferred: Sequence[ModelShapes]) -> None:
+    """Compare a run with what was inferred for sizes from 0 and from 1 on."""
+    agreed = True
+    for shapes in inferred:
+        lines = list(compare_shapes(shapes, real, sizes))
+        try:
+            shapes.domain.check(sizes)
+        except DomainError as breach:
+            result.narrow.append(f"{where}: runs, against {breach}" + "".join(f"; {x}" for x in lines))
+        else:
+            if not lines:
+                continue
+            result.wrong.append(f"{where}: {'; '.join(lines)}")
+        agreed = False
+        break
+    result.agreed += agreed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print what was found per mode; 1 where a dim or a limit is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.node_shapes")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=["unique", "shared"])
+    parser.add_argument("--only", default="", help="regular expression on the names of tests")
+    parser.add_argument("--sizes", type=int, default=COUNT, help="draws per test")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--all", action="store_true", help="print what ONNX Runtime refuses, too")
+    options = parser.parse_args(arguments)
+    code = 0
+    for mode in options.modes:
+        found = sweep(mode, options.only, options.sizes, options.seed, options.all)
+        for line in (*(f"WRONG {x}" for x in found.wrong), *(f"NARROW {x}" for x in found.narrow)):
+            print(line)
+        print(
+            f"{mode}: {found.tests} tests, {found.drawn} sizes drawn, {found.ran} ran, {found.agreed} agree, "
+            f"{found.refused} refused, {found.died} taken down; {len(found.wrong)} wrong, "
+            f"{len(found.narrow)} against a limit",
+            flush=True,
+        )
+        code |= bool(found.wrong or found.narrow)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
