@@ -13,11 +13,12 @@ from onnx_symmem.cli.options import (
     domain_spec,
     ep_option,
     json_option,
+    models_argument,
     shapes_option,
     size_option,
 )
 from onnx_symmem.cli.output import answer
-from onnx_symmem.cli.progress import progress
+from onnx_symmem.cli.progress import progress, ticker
 
 from onnx_symmem.errors import LimitNotMet
 
@@ -28,16 +29,14 @@ __all__ = ["command"]
 
 
 @click.command("check")
-@click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="MODEL...")
+@models_argument
 @size_option("--max-peak", required=True, words="The budget, e.g. 8GiB, 8GB or a number of bytes.")
 @shapes_option
 @dim_option
 @budget_options
 @ep_option
 @json_option
-@click.pass_context
 def command(
-    ctx: click.Context,
     models: tuple[Path, ...],
     max_peak: int,
     shapes: tuple[dict[str, int], ...],
@@ -57,24 +56,27 @@ def command(
       onnx-symmem check model.onnx --max-peak 8GiB --at batch=8,seq=512
       onnx-symmem check model.onnx --max-peak 8GiB --dim batch=1..8 --dim seq=1..512
     """
-    from onnx_symmem.report.capacity import BudgetChecks, check_budget, model_demand
+    from onnx_symmem import api
     from onnx_symmem.report.text.capacity import show_check
 
-    found = []
-    with progress(verbose=ctx.obj.verbose) as tell:
-        tell.stage("checking", total=len(models))
-        for model in models:
-            demand = model_demand(model, domain_spec(dims), ep, counts, reserve)
-            found.append(check_budget(demand, max_peak, shapes, ep))
-            tell.advance()
-    checks = BudgetChecks(tuple(found))
+    with progress() as tell:
+        found = api.check(
+            models,
+            max_peak,
+            at=shapes,
+            domain=domain_spec(dims),
+            counts=counts,
+            reserve=reserve,
+            provider=ep,
+            progress=ticker(tell),
+        )
 
     def show(console: Console) -> None:
-        for each in found:
+        for each in found.checks:
             show_check(console, each)
 
-    answer(checks, as_json, show)
-    broken = [_reason(each) for each in found if not each.holds]
+    answer(found, as_json, show)
+    broken = [_reason(each) for each in found.checks if not each.holds]
     if broken:
         more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
         raise LimitNotMet(broken[0] + more)

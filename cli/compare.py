@@ -16,7 +16,7 @@ from onnx_symmem.cli.options import (
     ort_level_option,
 )
 from onnx_symmem.cli.output import answer
-from onnx_symmem.cli.progress import progress
+from onnx_symmem.cli.progress import progress, ticker
 
 from onnx_symmem.errors import VerificationFailed
 
@@ -41,9 +41,7 @@ def _finite(_ctx: click.Context, _param: click.Parameter, value: float) -> float
 )  # fmt: skip
 @ort_level_option
 @json_option
-@click.pass_context
 def command(
-    ctx: click.Context,
     before: Path,
     after: Path,
     at: dict[str, int],
@@ -58,20 +56,25 @@ def command(
     BEFORE runs as ONNX Runtime is shipped, then with ONNX Runtime's graph and order in a session that keeps
     the plan, AFTER in such a session, all on the same generated inputs. Ends with code 1 where outputs differ
     by more than rounding.
-    """
-    from onnx_symmem.report.text.measurements import show_comparison
-    from onnx_symmem.report.trial import compare_models
 
-    with progress(verbose=ctx.obj.verbose) as tell:
-        found = compare_models(
+    \b
+    Examples:
+      onnx-symmem compare model.onnx planned.onnx --at batch=8,seq=512
+      onnx-symmem compare model.onnx planned.onnx --at batch=8,seq=512 --ort-level basic --json
+    """
+    from onnx_symmem import api
+    from onnx_symmem.report.text.measurements import show_comparison
+
+    with progress() as tell:
+        found = api.compare(
             before,
             after,
             at,
             provider=ep,
-            overrides=inputs,
+            inputs=inputs,
             tolerance=tolerance,
-            level=ort_level,
-            tell=tell.stage,
+            ort_level=ort_level,
+            progress=ticker(tell),
         )
     answer(found, as_json, lambda console: show_comparison(console, found))
     if not found.outputs.equal:

@@ -15,13 +15,11 @@ from onnx_symmem.cli.options import (
     parse_assignments,
 )
 from onnx_symmem.cli.output import answer
-from onnx_symmem.cli.progress import progress
+from onnx_symmem.cli.progress import progress, ticker
 
-from onnx_symmem.errors import UsageError, VerificationFailed
+from onnx_symmem.errors import VerificationFailed
 
 __all__ = ["command"]
-
-_SWITCHES = {"on": True, "off": False, "true": True, "false": False}
 
 
 @click.command("doctor")
@@ -66,41 +64,20 @@ def command(
     """
     if shipped and session is not None:
         raise click.UsageError("--shipped and --session contradict each other", ctx)
-    from onnx_symmem.report.diagnosis import DiagnosisFigures
+    from onnx_symmem import api
     from onnx_symmem.report.text.diagnosis import show_diagnosis
-    from onnx_symmem.run.doctor import diagnose
 
-    settings = _settings(model, ep, shipped, session, changes)
-    with progress(verbose=ctx.obj.verbose) as tell:
-        found = DiagnosisFigures(diagnose(model, at, settings, inputs, tell=tell.stage))
+    with progress() as tell:
+        found = api.doctor(
+            model,
+            at,
+            shipped=shipped,
+            session=session,
+            changes=changes,
+            provider=ep,
+            inputs=inputs,
+            progress=ticker(tell),
+        )
     answer(found, as_json, lambda console: show_diagnosis(console, found))
     if found.problem:
         raise VerificationFailed(found.problem)
-
-
-def _settings(model: Path, ep: str, shipped: bool, session: Path | None, changes: dict[str, str]) -> Any:
-    from dataclasses import replace
-
-    from onnx_symmem.graph.load import load_model
-    from onnx_symmem.run.deployment import read_settings, settings_beside
-    from onnx_symmem.run.doctor import OPTIONS
-    from onnx_symmem.run.session import kept_for
-    from onnx_symmem.run.session import shipped as defaults
-
-    if session is not None:
-        settings = read_settings(session)
-    elif shipped:
-        settings = defaults(ep)
-    else:
-        loaded = load_model(model)
-        settings = settings_beside(loaded, ep) or kept_for(loaded, ep)
-    for name, text in changes.items():
-        if name not in OPTIONS:
-            raise UsageError(f"--set '{name}' is not known; expected one of {', '.join(OPTIONS)}")
-        value: Any = text
-        if isinstance(getattr(settings, name), bool):
-            if text not in _SWITCHES:
-                raise UsageError(f"--set {name}={text}: expected on or off")
-            value = _SWITCHES[text]
-        settings = replace(settings, **{name: value})
-    return settings

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from onnx_symmem.cli.options import (
     DimRange,
+    against_option,
     at_option,
     budget_options,
     dim_option,
@@ -18,7 +19,7 @@ from onnx_symmem.cli.options import (
     size_option,
 )
 from onnx_symmem.cli.output import answer
-from onnx_symmem.cli.progress import progress
+from onnx_symmem.cli.progress import progress, ticker
 
 __all__ = ["command"]
 
@@ -31,18 +32,13 @@ __all__ = ["command"]
     callback=lambda _ctx, _param, text: tuple(part.strip() for part in text.split(",")),
     help="The dim to make as large as fits; with a second dim, for a ladder of its sizes.",
 )  # fmt: skip
-@click.option(
-    "--against", type=click.Path(path_type=Path), metavar="OTHER",
-    help="Another model to solve for as well, such as the one before `optimize`.",
-)  # fmt: skip
+@against_option("Another model to solve for as well, such as the one before `optimize`.")
 @at_option
 @dim_option
 @budget_options
 @ep_option
 @json_option
-@click.pass_context
 def command(
-    ctx: click.Context,
     model: Path,
     budget: int,
     solve: tuple[str, ...],
@@ -64,14 +60,20 @@ def command(
       onnx-symmem fit planned.onnx --budget 24GiB --solve batch --at seq=2048
       onnx-symmem fit planned.onnx --against model.onnx --budget 24GiB --solve batch,seq
     """
-    from onnx_symmem.report.capacity import fit_models, model_demand
+    from onnx_symmem import api
     from onnx_symmem.report.text.capacity import show_fit
 
-    domain = domain_spec(dims)
-    with progress(verbose=ctx.obj.verbose) as tell:
-        tell.stage("planning")
-        sources = [model] if against is None else [model, against]
-        models = [model_demand(source, domain, ep, counts, reserve) for source in sources]
-        tell.stage("solving")
-        found = fit_models(models, budget, solve, at, ep)
+    with progress() as tell:
+        found = api.fit(
+            model,
+            budget,
+            solve,
+            against=against,
+            at=at,
+            domain=domain_spec(dims),
+            counts=counts,
+            reserve=reserve,
+            provider=ep,
+            progress=ticker(tell),
+        )
     answer(found, as_json, lambda console: show_fit(console, found))

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+from onnx_symmem.cli.flags import Flags, flag_options
 
 from onnx_symmem import __version__
 from onnx_symmem.errors import SymmemError
@@ -58,43 +59,8 @@ VERBS: dict[str, Verb] = {
     "doctor": Verb("onnx_symmem.cli.doctor:command", "Say whether a session keeps a model's plan."),
     "deploy": Verb("onnx_symmem.cli.deploy:command", "Print code that keeps a model's plan elsewhere."),
     "check": Verb("onnx_symmem.cli.check:command", "Check that a model stays within a memory budget."),
+    "completion": Verb("onnx_symmem.cli.completion:command", "Print what completes this command in a shell."),
 }
-
-
-@dataclass(slots=True)
-class Flags:
-    """The flags that stand before or after the verb; `ctx.obj` of every command."""
-
-    debug: bool = False
-    verbose: bool = False
-
-
-def _raise_flag(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value:
-        assert param.name is not None
-        setattr(ctx.ensure_object(Flags), param.name, True)
-
-
-def _flag_options() -> list[click.Option]:
-    # Eager: a bad --dim must already know whether it may show its traceback.
-    return [
-        click.Option(
-            ["-v", "--verbose"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=_raise_flag,
-            help="Say what is being done, on stderr.",
-        ),
-        click.Option(
-            ["--debug"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=_raise_flag,
-            help="Show the traceback of an error.",
-        ),
-    ]
 
 
 class _LazyGroup(click.Group):
@@ -108,7 +74,7 @@ class _LazyGroup(click.Group):
             return None
         command = VERBS[cmd_name].load()
         present = {param.name for param in command.params}
-        command.params.extend(option for option in _flag_options() if option.name not in present)
+        command.params.extend(option for option in flag_options() if option.name not in present)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -118,7 +84,7 @@ class _LazyGroup(click.Group):
 
 @click.group(
     cls=_LazyGroup,
-    params=_flag_options(),
+    params=flag_options(),
     subcommand_metavar="VERB [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done; 1 outputs differ or could not be verified, nothing was written; "

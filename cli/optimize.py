@@ -14,6 +14,7 @@ from onnx_symmem.cli.options import (
     ep_option,
     input_option,
     json_option,
+    models_argument,
     ort_level_option,
     parse_shape,
     size_option,
@@ -25,7 +26,7 @@ __all__ = ["command"]
 
 
 @click.command("optimize")
-@click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="MODEL...")
+@models_argument
 @click.option(
     "-o", "--output", "out", type=click.Path(path_type=Path), metavar="OUT",
     help="The file to write; weights kept outside go to OUT.data.",
@@ -174,14 +175,14 @@ def command(
     if out_dir is not None:
         if out is not None:
             raise click.UsageError("-o and --out-dir contradict each other", ctx)
-        return _several(ctx, models, out_dir, options, jobs, backend, as_json)
+        return _several(models, out_dir, options, jobs, backend, as_json)
     if out is None or len(models) > 1:
         raise click.UsageError(
             "Missing option '-o' / '--output'." if len(models) == 1 else "several models need --out-dir", ctx
         )
     from onnx_symmem import api
 
-    with progress(verbose=ctx.obj.verbose) as tell:
+    with progress() as tell:
         found = api.optimize(models[0], out, progress=ticker(tell), **options)
     from onnx_symmem.report.text.optimization import show_optimization
 
@@ -191,7 +192,6 @@ def command(
 
 
 def _several(
-    ctx: click.Context,
     models: tuple[Path, ...],
     folder: Path,
     options: dict[str, Any],
@@ -205,7 +205,7 @@ def _several(
 
     pairs = targets(models, folder)
     outcomes = []
-    with progress(verbose=ctx.obj.verbose) as tell:
+    with progress() as tell:
         tell.stage("optimising", total=len(pairs))
         for outcome in optimize_each(pairs, folder, options, jobs, backend):
             outcomes.append(outcome)

@@ -16,16 +16,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from onnx_symmem.cli.dims import DimRange, parse_dims
+from onnx_symmem.cli.model_path import ModelPath
 
 from onnx_symmem.errors import DomainError, UsageError
 
 __all__ = [
     "DimRange",
+    "against_option",
     "at_option",
     "budget_options",
     "dim_option",
@@ -34,6 +35,7 @@ __all__ = [
     "input_option",
     "json_option",
     "model_argument",
+    "models_argument",
     "ort_level_option",
     "parse_assignments",
     "parse_dims",
@@ -145,7 +147,21 @@ def model_argument(name: str = "model") -> Callable[[_Decorated], _Decorated]:
     """Add a model file as an argument; the verb gets a `Path`. Whether it exists is for the loader to say."""
 
     def add(command: _Decorated) -> _Decorated:
-        return click.argument(name, type=click.Path(path_type=Path), metavar=name.upper())(command)
+        return click.argument(name, type=ModelPath(), metavar=name.upper())(command)
+
+    return add
+
+
+def models_argument(command: _Decorated) -> _Decorated:
+    """Add several model files; the verb gets `models: tuple[Path, ...]`."""
+    return click.argument("models", nargs=-1, required=True, type=ModelPath(), metavar="MODEL...")(command)
+
+
+def against_option(words: str) -> Callable[[_Decorated], _Decorated]:
+    """Add `--against`, another model file; the verb gets `against: Path | None`."""
+
+    def add(command: _Decorated) -> _Decorated:
+        return click.option("--against", type=ModelPath(), metavar="OTHER", help=words)(command)
 
     return add
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
+from onnx_symmem.cli.flags import given_flags
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,6 +32,8 @@ def answer(figures: _Figures, as_json: bool, show: Callable[[Console], None]) ->
 
 
 def notify(notices: Iterable[str]) -> None:
-    """Say what the user should know, one line each, on stderr."""
+    """Say what the user should know, one line each, on stderr; nothing with --quiet."""
+    if given_flags().quiet:
+        return
     for notice in notices:
         click.echo(f"onnx-symmem: note: {' '.join(notice.split())}", err=True)

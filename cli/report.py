@@ -8,6 +8,7 @@ from typing import Any
 import click
 from onnx_symmem.cli.options import (
     DimRange,
+    against_option,
     dim_option,
     domain_spec,
     ep_option,
@@ -16,7 +17,7 @@ from onnx_symmem.cli.options import (
     shapes_option,
 )
 from onnx_symmem.cli.output import answer, notify
-from onnx_symmem.cli.progress import progress
+from onnx_symmem.cli.progress import progress, ticker
 
 __all__ = ["command"]
 
@@ -33,12 +34,7 @@ __all__ = ["command"]
     help="Write the report to a file instead: .html (a page with sliders that opens offline), .md, .json or "
     ".png; repeatable.",
 )
-@click.option(
-    "--against",
-    type=click.Path(path_type=Path),
-    metavar="OTHER",
-    help="Another model to hold this one against: show what grew.",
-)
+@against_option("Another model to hold this one against: show what grew.")
 @dim_option
 @shapes_option
 @ep_option
@@ -57,30 +53,30 @@ def command(
     """Explain a model's memory: peak, timeline, tensors.
 
     The model is taken as it is, in the order of its file; neither weights nor a run are needed.
+
+    \b
+    Examples:
+      onnx-symmem report model.onnx --dim batch=1..64 --dim seq=1..2048 -o report.html
+      onnx-symmem report model.onnx --at batch=8,seq=512
+      onnx-symmem report planned.onnx --against model.onnx -o growth.md
     """
-    from onnx_symmem.report.analysis import analyse
-    from onnx_symmem.report.files import check_report_target, write_report
-    from onnx_symmem.report.growth import growth
-    from onnx_symmem.report.memory import report_of
+    from onnx_symmem import api
     from onnx_symmem.report.text.memory import show_memory
 
-    for out in outs:
-        check_report_target(out)
-    with progress(verbose=ctx.obj.verbose) as tell:
-        tell.stage("planning")
-        analysis = analyse(model, domain_spec(dims), shapes, ep)
-        other = None
-        if against is not None:
-            tell.stage(f"planning {against.name}")
-            other = analyse(against, domain_spec(dims), (), ep, other=True)
-        found = report_of(analysis, None if other is None else growth(analysis, other))
-        for out in outs:
-            tell.stage(f"writing {out.name}")
-            write_report(out, found, analysis, other)
+    with progress() as tell:
+        found = api.report(
+            model,
+            outs,
+            against=against,
+            domain=domain_spec(dims),
+            at=shapes,
+            provider=ep,
+            progress=ticker(tell),
+        )
     if not as_json:  # the document has them
         notify(found.notices)
     if outs and not as_json:
-        for out in outs:
+        for out in () if ctx.obj.quiet else outs:
             click.echo(f"{out}: written")
         return
     detailed = range(len(found.moments)) if shapes else None

@@ -8,11 +8,9 @@ from typing import Any
 import click
 from onnx_symmem.cli.options import at_option, ep_option, input_option, json_option, model_argument
 from onnx_symmem.cli.output import answer, notify
-from onnx_symmem.cli.progress import progress
+from onnx_symmem.cli.progress import progress, ticker
 
 __all__ = ["command"]
-
-_LATENCY_RUNS = 5
 
 
 @click.command("run")
@@ -25,9 +23,7 @@ _LATENCY_RUNS = 5
     help="Runs whose memory is measured, in one session.",
 )  # fmt: skip
 @json_option
-@click.pass_context
 def command(
-    ctx: click.Context,
     model: Path,
     at: dict[str, int],
     ep: str,
@@ -38,17 +34,17 @@ def command(
     """Run a model as planned and measure its peak memory.
 
     Inputs are generated; latency is the median of further runs without measurement.
-    """
-    from onnx_symmem.report.measurements import measured_run
-    from onnx_symmem.report.text.measurements import show_run
-    from onnx_symmem.run.measure import measure
 
-    with progress(verbose=ctx.obj.verbose) as tell:
-        tell.stage("running")
-        found = measure(
-            model, at, provider=ep, overrides=inputs, runs=runs, latency_runs=max(_LATENCY_RUNS, runs)
-        )
-    figures = measured_run(found)
+    \b
+    Examples:
+      onnx-symmem run planned.onnx --at batch=8,seq=512
+      onnx-symmem run planned.onnx --at batch=1,seq=64 --input ids=randint:0:30000 --runs 4
+    """
+    from onnx_symmem import api
+    from onnx_symmem.report.text.measurements import show_run
+
+    with progress() as tell:
+        figures = api.run(model, at, provider=ep, inputs=inputs, runs=runs, progress=ticker(tell))
     if figures.why_not:
         notify([f"no prediction: {figures.why_not}"])
     answer(figures, as_json, lambda console: show_run(console, figures))

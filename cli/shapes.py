@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from onnx_symmem.cli.options import DimRange, dim_option, domain_spec, json_option, model_argument
 from onnx_symmem.cli.output import answer
-from onnx_symmem.cli.progress import progress
+from onnx_symmem.cli.progress import progress, ticker
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["command"]
 
@@ -39,35 +41,27 @@ def command(
     """Show tensor shapes as expressions of input dims.
 
     Also what stayed unknown and why, what the model needs in order to run, and which shapes it accepts.
+
+    \b
+    Examples:
+      onnx-symmem shapes model.onnx
+      onnx-symmem shapes model.onnx --why logits
+      onnx-symmem shapes model.onnx --dim batch=1..64 --write annotated.onnx
     """
-    from onnx_symmem.api import infer_shapes
-    from onnx_symmem.graph.load import load_model
-    from onnx_symmem.graph.save import StagedModel, check_target
-    from onnx_symmem.report.explanation import explain
-    from onnx_symmem.report.inference import shape_table
+    from onnx_symmem import api
+    from onnx_symmem.report.explanation import Explanation
     from onnx_symmem.report.text.explanation import show_explanation
     from onnx_symmem.report.text.inference import show_shapes
-    from onnx_symmem.rewrite.value_info import write_dims
 
     if why is not None and (relations or weights):
         raise click.UsageError("--why shows one tensor; --relations and --weights do not go with it", ctx)
-    if out is not None:
-        check_target(out)
-    with progress(verbose=ctx.obj.verbose) as tell:
-        start = time.perf_counter()
-        tell.stage("loading")
-        loaded = load_model(model)
-        read = time.perf_counter()
-        tell.stage("inferring shapes")
-        shapes = infer_shapes(loaded, domain_spec(dims))
-        seconds = {"load": read - start, "shapes": time.perf_counter() - read}
-        explained = None if why is None else explain(loaded.label, shapes, why)
-        if out is not None:
-            tell.stage("writing")
-            with StagedModel(write_dims(loaded.proto, shapes), out, loaded.folder) as staged:
-                staged.commit()
-    if explained is not None:
-        answer(explained, as_json, lambda console: show_explanation(console, explained))
-        return
-    figures = shape_table(loaded.label, shapes, None if out is None else str(out), seconds)
-    answer(figures, as_json, lambda console: show_shapes(console, figures, relations, weights))
+    with progress() as tell:
+        found = api.shapes(model, domain_spec(dims), out=out, why=why, progress=ticker(tell))
+
+    def show(console: Console) -> None:
+        if isinstance(found, Explanation):
+            show_explanation(console, found)
+        else:
+            show_shapes(console, found, relations, weights)
+
+    answer(found, as_json, show)

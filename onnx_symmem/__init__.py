@@ -1,7 +1,8 @@
 """Symbolic-shape memory planning for ONNX models.
 
-The public names live in `onnx_symmem.api` and are loaded at first use, so that importing the package costs
-nothing: neither onnx nor onnxruntime is imported before one of them is asked for.
+The public functions live in `onnx_symmem.api`, one for every verb of the command. Those whose name is not
+that of a room (`run`, `shapes`, `report`) are here, too. They are loaded at first use, so that importing the
+package costs nothing: neither onnx nor onnxruntime is imported before one of them is asked for.
 """
 
 from __future__ import annotations
@@ -10,8 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onnx_symmem.api import (
+        check,
+        compare,
         create_session,
+        deploy,
         dims_by_name,
+        doctor,
+        fit,
         infer_shapes,
         measure,
         memory_profile,
@@ -20,8 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "__version__",
+    "check",
+    "compare",
     "create_session",
+    "deploy",
     "dims_by_name",
+    "doctor",
+    "fit",
     "infer_shapes",
     "measure",
     "memory_profile",

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from onnx_symmem.cli.main import VERBS
 
 ROOT = Path(__file__).resolve().parents[1]
 # `api` stands for onnx_symmem/__init__.py and onnx_symmem/api.py, which gather the rooms for users.
@@ -29,7 +30,20 @@ LAW = [
     "cli",
 ]
 CHECKOUT_ONLY = ("models", "benchmarks", "tests", "cli")
-HEAVY = ("numpy", "onnx", "onnxruntime", "onnx_graphsurgeon", "sympy", "rich", "jinja2", "ortools")
+HEAVY = (
+    "numpy",
+    "onnx",
+    "onnxruntime",
+    "onnx_graphsurgeon",
+    "sympy",
+    "rich",
+    "jinja2",
+    "ortools",
+    "yaml",
+    "joblib",
+    "PIL",
+    "olive",
+)
 
 
 # ------------------------------------------------------------------------------------------------ the law
@@ -189,6 +203,23 @@ def modules_after(statement: str) -> set[str]:
 )
 def test_a_cheap_statement_imports_nothing_heavy(statement: str) -> None:
     assert modules_after(statement).isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_a_verb_imports_nothing_heavy(verb: str) -> None:
+    done = modules_after(f"from onnx_symmem.cli.main import main; assert main(['{verb}', '--help']) == 0")
+    assert done.isdisjoint(HEAVY)
+    assert "click" in done
+
+
+def test_completion_imports_nothing_heavy(tmp_path: Path) -> None:
+    ask = (
+        "import os; os.environ.update(_ONNX_SYMMEM_COMPLETE='bash_complete', COMP_CWORD='2', "
+        "COMP_WORDS='onnx-symmem\\noptimize\\n--max')\n"
+        "from onnx_symmem.cli.main import main\n"
+        "try:\n    main([])\nexcept SystemExit as end:\n    assert end.code == 0"
+    )
+    assert modules_after(ask).isdisjoint(HEAVY)
 
 
 def test_the_public_names_are_listed_but_not_loaded() -> None:

@@ -8,7 +8,7 @@ before v (or is v) and one of its readers must come after v (or is v), or it is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -66,6 +66,7 @@ def lower_bound(
     orders: Sequence[Sequence[int]] = (),
     shapes: Sequence[Mapping[str, int]] = (),
     limits: CutLimits | None = None,
+    tick: Callable[[int, int], None] | None = None,
 ) -> tuple[Expr, ...]:
     """Expressions in bytes whose maximum no order of the graph can be below, at any shape.
 
@@ -84,7 +85,7 @@ def lower_bound(
         return found
     names = sorted({name for size in known for name in size.symbols()} - domain.equalities.keys())
     at = tuple(shapes) or steering_shapes(domain, names)
-    cuts = cut_bound(graph, known, domain, at, tuple(orders) or (graph.topological,), found, limits)
+    cuts = cut_bound(graph, known, domain, at, tuple(orders) or (graph.topological,), found, limits, tick)
     return tuple(dict.fromkeys((*found, *cuts)))
 
 

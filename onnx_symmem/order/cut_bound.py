@@ -27,6 +27,8 @@ from onnx_symmem.order.moments import live_bytes
 
 __all__ = ["CutLimits", "PeakFloor", "cut_bound", "peak_floor"]
 
+_TICKS = 100  # parts of the limits that progress is counted in
+
 
 @dataclass(frozen=True, slots=True)
 class CutLimits:
@@ -106,10 +108,12 @@ def cut_bound(
     orders: Sequence[Sequence[int]],
     start: Sequence[Expr] = (),
     limits: CutLimits | None = None,
+    tick: Callable[[int, int], None] | None = None,
 ) -> tuple[Expr, ...]:
     """Expressions that no order's peak is below at any shape; `start` are such that are known already.
 
-    `shapes` and `orders` only choose the nodes that are looked at.
+    `shapes` and `orders` only choose the nodes that are looked at. `tick` is told how much of the limits is
+    used up, and of how much; most often the end comes before.
     """
     if not shapes or not graph.size:
         return ()
@@ -128,7 +132,7 @@ def cut_bound(
         found.append(expr)
         return np.asarray(evaluate([expr], shapes)[0], dtype=np.float64)
 
-    _floor(cuts, table, orders, known, written)
+    _floor(cuts, table, orders, known, written, tick)
     return tuple(dict.fromkeys(found))
 
 
@@ -138,6 +142,7 @@ def _floor(
     orders: Sequence[Sequence[int]],
     start: np.ndarray | None,
     written: Callable[[int], np.ndarray | None] | None,
+    tick: Callable[[int, int], None] | None = None,
 ) -> PeakFloor:
     """Raise a floor at every shape, node by node; `written` gives what an expression for a node is worth."""
     limits, shapes = cuts.limits, table.shape[1]
@@ -156,6 +161,9 @@ def _floor(
         node, k = np.unravel_index(int(hope.argmax()), hope.shape)
         if hope[node, k] <= 1.0 + 1e-9:
             break
+        if tick is not None:
+            used = max(len(looked_at) / limits.nodes, cuts.work / limits.work)
+            tick(int(used * _TICKS), _TICKS)
         value = cuts.least(int(node), columns[int(k)])
         looked_at.append(int(node))
         if value is None:

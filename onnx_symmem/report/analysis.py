@@ -21,6 +21,7 @@ from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import value_sizes
 from onnx_symmem.order.bound import lower_bound
+from onnx_symmem.order.candidates import Tick
 from onnx_symmem.order.steering import steering_shapes
 from onnx_symmem.report.findings import data_symbols, settled
 from onnx_symmem.rewrite.reorder import EXECUTION_ORDER, delivery_of, execution_order_of
@@ -93,11 +94,14 @@ def analyse(
     provider: str = "cpu",
     *,
     other: bool = False,
+    tick: Tick | None = None,
 ) -> Analysis:
     """Analyse a path, proto or gs.Graph, for a report at the shapes `at`.
 
     `other`: as the model that another one is held against; what `domain` says of dims it lacks is left out.
     """
+    tick = tick or (lambda _stage, _done, _total: None)
+    tick("inferring shapes", 0, 0)
     start = time.perf_counter()
     model = load_model(source)
     view = model.view()
@@ -107,6 +111,7 @@ def analyse(
     shapes = infer_shapes(view, domain_of(view, domain))
     wanted = tuple(resolve_shape(shapes, shape) for shape in at) or _spread(shapes)
     inferred = time.perf_counter()
+    tick("planning", 0, 0)
     sizes = value_sizes(shapes.graph)
     order = execution_order_of(model.proto)
     rule = default_order if order == "default" else priority_order
@@ -114,8 +119,14 @@ def analyse(
     prepared = prepare(view.graph, keys_at_load(model, shapes.graph), options, rule)
     found = profile(prepared.plan(rule(view.graph)), sizes)
     planned = time.perf_counter()
+    tick("finding the peak", 0, 0)
     top = peak(found, shapes.domain)
-    bound = peak_of(lower_bound(prepared, sizes, shapes.domain, [found.plan.order]), shapes.domain).members
+    tick("finding what no order is below", 0, 0)
+    least = lower_bound(
+        prepared, sizes, shapes.domain, [found.plan.order],
+        tick=lambda done, total: tick("finding what no order is below", done, total),
+    )  # fmt: skip
+    bound = peak_of(least, shapes.domain).members
     return Analysis(
         model=model,
         provider=provider,

@@ -23,6 +23,7 @@ from onnx_symmem.memory.peak import peak
 from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import value_sizes
+from onnx_symmem.order.candidates import Tick
 from onnx_symmem.report.findings import left_out
 from onnx_symmem.report.results import SCHEMA_VERSION
 from onnx_symmem.rewrite.reorder import delivery_of, execution_order_of
@@ -155,6 +156,11 @@ class BudgetChecks:
 
     checks: tuple[BudgetCheck, ...]
 
+    @property
+    def holds(self) -> bool:
+        """Whether all models keep the budget."""
+        return all(check.holds for check in self.checks)
+
     def to_json(self) -> dict[str, Any]:
         """The documented JSON form: of one model its own."""
         if len(self.checks) == 1:
@@ -162,7 +168,7 @@ class BudgetChecks:
         return {
             "schema": "onnx-symmem/checks",
             "version": SCHEMA_VERSION,
-            "holds": all(check.holds for check in self.checks),
+            "holds": self.holds,
             "models": [check.to_json() for check in self.checks],
         }
 
@@ -173,6 +179,8 @@ def model_demand(
     provider: str = "cpu",
     counts: Sequence[str] = SCOPES,
     reserve: int = 0,
+    *,
+    tick: Tick | None = None,
 ) -> ModelDemand:
     """The bytes that a model needs, as `create_session` runs it; no weights are read.
 
@@ -181,9 +189,12 @@ def model_demand(
     unknown = [scope for scope in counts if scope not in SCOPES]
     if unknown or not counts:
         raise UsageError(f"scope '{''.join(unknown[:1])}' is not known; expected {', '.join(SCOPES)}")
+    tick = tick or (lambda _stage, _done, _total: None)
+    tick("inferring shapes", 0, 0)
     model = load_model(source)
     view = model.view()
     shapes = infer_shapes(view, domain_of(view, domain))
+    tick("planning", 0, 0)
     rule = default_order if execution_order_of(model.proto) == "default" else priority_order
     options = PlanOptions(provider, mem_reuse=delivery_of(model.proto) == "anchors")
     prepared = prepare(view.graph, keys_at_load(model, shapes.graph), options, rule)
@@ -191,6 +202,7 @@ def model_demand(
     missing = left_out(found)
     if missing:
         raise UnsupportedModel(f"{model.label}: its bytes are not known: {missing[0]}")
+    tick("finding the peak", 0, 0)
     members = peak(found, shapes.domain).members if "activations" in counts else (Expr.const(0),)
     fixed = Expr.const(reserve)
     for scope, size in (("inputs", found.inputs), ("weights", found.weights)):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf, isfinite
 from typing import Any
 
 from onnx_symmem.errors import UsageError, VerificationFailed
 from onnx_symmem.graph.load import LoadedModel, load_model
+from onnx_symmem.order.candidates import Tick
 from onnx_symmem.report.measurements import Comparison, OutputsCompared, measured_run
 from onnx_symmem.rewrite.reorder import delivery_of
 from onnx_symmem.run.inputs import Fill, generate_inputs, resolve_shape
-from onnx_symmem.run.measure import domain_at, measure, measure_baseline
+from onnx_symmem.run.measure import count_runs, domain_at, measure, measure_baseline
 from onnx_symmem.run.session import shipped
 from onnx_symmem.run.verify import verify
 from onnx_symmem.shapes.engine import infer_shapes
@@ -32,15 +33,15 @@ def compare_models(
     tolerance: float = 0.0,
     level: str = "extended",
     seed: int = 0,
-    tell: Callable[[str], None] | None = None,
+    tick: Tick | None = None,
 ) -> Comparison:
     """Measure `before` as shipped and as planned at `level`, `after` as planned, and compare their outputs.
 
     All run on the same inputs. Fused operators round differently: where `level` does not give the bits of
     `after`, `before` also runs at the other levels, and the one that agrees best counts.
     """
-    tell = tell or (lambda _stage: None)
-    tell("inferring shapes")
+    tick = tick or (lambda _stage, _done, _total: None)
+    tick("inferring shapes", 0, 0)
     first, second = load_model(before), load_model(after)
     asked = domain_at(at)
     known, known_after = infer_shapes(first.view(), asked), infer_shapes(second.view(), asked)
@@ -48,16 +49,26 @@ def compare_models(
     shape = resolve_shape(known, at)
     shape_after = {name: shape[name] for name in known_after.input_symbols if name in shape}
     feeds = generate_inputs(known, shape, overrides, seed)
-    tell("running before, as shipped")
-    as_shipped = measure(first, shape, settings=shipped(provider), overrides=feeds, seed=seed, shapes=known)
-    tell(f"running before, ONNX Runtime's graph and order at level {level}")
+    runs = count_runs()
+    steps = 3 * runs + 2  # and one run of each to compare outputs
+
+    def part(words: str, number: int) -> Tick:
+        return lambda _stage, done, _total: tick(words, number * runs + done, steps)
+
+    as_shipped = measure(
+        first, shape, settings=shipped(provider), overrides=feeds, seed=seed, shapes=known,
+        tick=part("running before, as shipped", 0),
+    )  # fmt: skip
     reuse = delivery_of(second.proto) == "anchors"
     base = measure_baseline(
-        first, shape, level, provider, feeds, seed=seed, shapes=known, mem_reuse=reuse
+        first, shape, level, provider, feeds, seed=seed, shapes=known, mem_reuse=reuse,
+        tick=part(f"running before, ONNX Runtime's graph and order at level {level}", 1),
     )  # fmt: skip
-    tell("running after, as planned")
-    result = measure(second, shape_after, provider=provider, overrides=feeds, seed=seed, shapes=known_after)
-    tell("comparing outputs")
+    result = measure(
+        second, shape_after, provider=provider, overrides=feeds, seed=seed, shapes=known_after,
+        tick=part("running after, as planned", 2),
+    )  # fmt: skip
+    tick("comparing outputs", 3 * runs, steps)
     found: list[OutputsCompared] = []
     for tried in (level, *(other for other in _LEVELS if other != level)):
         found.append(_outputs(first, second, known, shape, tried, provider, feeds, seed, tolerance))

@@ -8,11 +8,12 @@ keep the plan is tried alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from onnx_symmem.graph.load import load_model
+from onnx_symmem.order.candidates import Tick
 from onnx_symmem.run.inputs import Fill
 from onnx_symmem.run.measure import Measurement, domain_at, measure
 from onnx_symmem.run.session import ModelSource, SessionSettings, kept_for
@@ -96,32 +97,39 @@ def diagnose(
     settings: SessionSettings,
     overrides: Mapping[str, Fill] | None = None,
     seed: int = 0,
-    tell: Callable[[str], None] | None = None,
+    tick: Tick | None = None,
 ) -> Diagnosis:
     """Run a model at a shape under `settings` and under those that keep its plan, and compare."""
-    tell = tell or (lambda _stage: None)
+    tick = tick or (lambda _stage, _done, _total: None)
+    tick("inferring shapes", 0, 0)
     model = load_model(source)
     shapes = infer_shapes(model.view(), domain_at(at))
     wanted = kept_for(model, settings.provider)
 
-    def tried(under: SessionSettings) -> Measurement:
+    differing = [name for name in OPTIONS if getattr(settings, name) != getattr(wanted, name)]
+    tries = 1 + (settings != wanted) + (len(differing) if len(differing) > 1 else 0)
+    begun = 0
+
+    def tried(under: SessionSettings, words: str) -> Measurement:
+        nonlocal begun
+        before, begun = begun, begun + 1
         return measure(
             model, at, settings=under, overrides=overrides, seed=seed, shapes=shapes, latency_runs=0,
-            plan=wanted,
+            plan=wanted, tick=lambda _stage, done, runs: tick(words, before * runs + done, tries * runs),
         )  # fmt: skip
 
-    tell("running as planned")
-    measured = tried(wanted)
+    measured = tried(wanted, "running as planned")
     planned = measured.predicted_peak
     kept = _finding(measured, planned)
-    tell("running under the given settings")
-    given = kept if settings == wanted else _finding(tried(settings), planned)
+    given = kept
+    if settings != wanted:
+        given = _finding(tried(settings, "running under the given settings"), planned)
     options = []
-    differing = [name for name in OPTIONS if getattr(settings, name) != getattr(wanted, name)]
     for name in differing:
-        tell(f"trying {name} alone")
         value = getattr(settings, name)
-        alone = given if len(differing) == 1 else _finding(tried(replace(wanted, **{name: value})), planned)
+        alone = given
+        if len(differing) > 1:
+            alone = _finding(tried(replace(wanted, **{name: value}), f"trying {name} alone"), planned)
         options.append(OptionFinding(name, getattr(wanted, name), value, alone))
     return Diagnosis(
         model.label, measured.shape, settings.provider, wanted.execution_order, kept, given, tuple(options)

@@ -13,12 +13,14 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from onnx_symmem.errors import RunFailed, UsageError
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.graph.load import LoadedModel, load_model
+from onnx_symmem.order.candidates import Tick
 from onnx_symmem.rewrite.guards import LIMIT
 from onnx_symmem.run.baseline import baseline_settings, predict_baseline
 from onnx_symmem.run.branches import branches_of
@@ -39,7 +41,7 @@ from onnx_symmem.run.session import (
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import ModelShapes
 
-__all__ = ["Measurement", "RunFigures", "domain_at", "measure", "measure_baseline"]
+__all__ = ["Measurement", "RunFigures", "count_runs", "domain_at", "measure", "measure_baseline"]
 
 _Predict = Callable[[ModelShapes, Mapping[str, int], RunProfile], Prediction]
 
@@ -125,13 +127,14 @@ def measure(
     shapes: ModelShapes | None = None,
     latency_runs: int = 5,
     plan: SessionSettings | None = None,
+    tick: Tick | None = None,
 ) -> Measurement:
     """Run a model at the shape `at` on generated inputs and compare with the plan.
 
     `settings` (default: `kept_for` the model) are those of the session; `shapes` spares inferring them again.
     `plan` are settings whose plan is expected of the session in place of the one for its own. Latency is
     measured in a further session without profiling, one run and the median of `latency_runs` more; 0 leaves
-    it out.
+    it out. `tick` is called before each run.
     """
     loaded = load_model(model)
     if settings is None:
@@ -142,7 +145,7 @@ def measure(
     def prediction(shapes: ModelShapes, shape: Mapping[str, int], run: RunProfile) -> Prediction:
         return predict(loaded, shapes, plan or settings, shape, run)
 
-    return _measured(loaded, at, settings, overrides, runs, seed, shapes, latency_runs, prediction)
+    return _measured(loaded, at, settings, overrides, runs, seed, shapes, latency_runs, prediction, tick)
 
 
 def measure_baseline(
@@ -157,6 +160,7 @@ def measure_baseline(
     shapes: ModelShapes | None = None,
     latency_runs: int = 5,
     mem_reuse: bool = False,
+    tick: Tick | None = None,
 ) -> Measurement:
     """The same for what would have run: ONNX Runtime's graph at `level` in its order, as it would plan it.
 
@@ -168,7 +172,12 @@ def measure_baseline(
         return predict_baseline(loaded, level, provider, shape, run, domain_at(at), mem_reuse)
 
     settings = baseline_settings(level, provider, mem_reuse)
-    return _measured(loaded, at, settings, overrides, runs, seed, shapes, latency_runs, prediction)
+    return _measured(loaded, at, settings, overrides, runs, seed, shapes, latency_runs, prediction, tick)
+
+
+def count_runs(runs: int = 2, latency_runs: int = 5) -> int:
+    """How often `measure` runs a model."""
+    return runs + (latency_runs + 1 if latency_runs >= 1 else 0)
 
 
 def domain_at(at: Mapping[str, int]) -> Domain:
@@ -186,6 +195,7 @@ def _measured(
     shapes: ModelShapes | None,
     latency_runs: int,
     prediction: _Predict,
+    tick: Tick | None,
 ) -> Measurement:
     if runs < 1:
         raise UsageError(f"runs = {runs}: expected at least 1")
@@ -196,9 +206,15 @@ def _measured(
     limit = int(arrays[LIMIT]) if LIMIT in arrays else None
     feeds = feeds_of(arrays)
     before = device_bytes_in_use(settings)
-    profiles, device = _profiled(loaded, settings, feeds, runs)
+    steps, done = count_runs(runs, latency_runs), count()
+
+    def next_run() -> None:
+        if tick is not None:
+            tick("running", next(done), steps)
+
+    profiles, device = _profiled(loaded, settings, feeds, runs, next_run)
     figures = tuple(_figures(p, profiles[0], settings) for p in profiles)
-    first_ms, latency_ms = _latency(loaded, settings, feeds, latency_runs)
+    first_ms, latency_ms = _latency(loaded, settings, feeds, latency_runs, next_run)
     return Measurement(
         model=loaded.label,
         shape=shape,
@@ -216,12 +232,17 @@ def _measured(
 
 
 def _profiled(
-    model: ModelSource, settings: SessionSettings, feeds: Mapping[str, Any], runs: int
+    model: ModelSource,
+    settings: SessionSettings,
+    feeds: Mapping[str, Any],
+    runs: int,
+    next_run: Callable[[], None],
 ) -> tuple[tuple[RunProfile, ...], int | None]:
     with tempfile.TemporaryDirectory(prefix="onnx-symmem-") as folder:
         session = create_session(model, replace(settings, profile_prefix=str(Path(folder, "profile"))))
         try:
             for _ in range(runs):
+                next_run()
                 run_session(session, feeds, label=label_of(model))
             device = device_bytes_in_use(settings)
         finally:
@@ -247,13 +268,18 @@ def _scratch(figures: RunFigures, run: RunProfile, settings: SessionSettings) ->
 
 
 def _latency(
-    model: ModelSource, settings: SessionSettings, feeds: Mapping[str, Any], runs: int
+    model: ModelSource,
+    settings: SessionSettings,
+    feeds: Mapping[str, Any],
+    runs: int,
+    next_run: Callable[[], None],
 ) -> tuple[float | None, float | None]:
     if runs < 1:
         return None, None
     session = create_session(model, replace(settings, profile_prefix=None))
     times = []
     for _ in range(runs + 1):
+        next_run()
         start = time.perf_counter()
         run_session(session, feeds, label=label_of(model))
         times.append((time.perf_counter() - start) * 1e3)

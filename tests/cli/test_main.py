@@ -150,6 +150,7 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         "check",
         "doctor",
         "deploy",
+        "completion",
     }
     for name, verb in VERBS.items():
         assert f"  {name} " in out

@@ -6,6 +6,7 @@ import io
 import sys
 
 import pytest
+from onnx_symmem.cli.flags import Flags
 from onnx_symmem.cli.progress import Progress, progress
 
 
@@ -29,7 +30,7 @@ def test_a_pipe_stays_silent(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_verbose_gives_one_line_per_stage(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress(verbose=True) as tell:
+    with progress(Flags(verbose=True)) as tell:
         work(tell)
     assert capsys.readouterr() == (
         "",

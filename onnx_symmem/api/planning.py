@@ -1,8 +1,4 @@
-"""The public Python functions. Models are given as a path, an `onnx.ModelProto`, or a `gs.Graph`.
-
-Planning multiplies many small matrices, which threads do not make faster: with `OPENBLAS_NUM_THREADS=1` (or
-the like of another BLAS) set before numpy is imported, other cores stay free, as they do under the command.
-"""
+"""What writes a plan, and what keeps it: `optimize`, `create_session`, `deploy`."""
 
 from __future__ import annotations
 
@@ -16,41 +12,25 @@ import onnx
 
 from onnx_symmem.errors import UsageError
 from onnx_symmem.graph.load import check_external_data, load_model
-from onnx_symmem.memory.execution_order import RULES
-from onnx_symmem.memory.plan import PlanOptions, prepare
-from onnx_symmem.memory.profile import MemoryProfile, profile
-from onnx_symmem.memory.sizes import value_sizes
 from onnx_symmem.order.limits import SearchLimits, within_budget
 from onnx_symmem.remat.cost import Machine
 from onnx_symmem.remat.levels import LevelOptions
 from onnx_symmem.remat.search import RematLimits
 from onnx_symmem.report.optimization import optimization_figures
 from onnx_symmem.report.results import Optimization
-from onnx_symmem.rewrite.reorder import delivery_of, execution_order_of
-from onnx_symmem.run.at_load import keys_at_load
-from onnx_symmem.run.deployment import settings_beside
+from onnx_symmem.rewrite.reorder import delivery_of
+from onnx_symmem.run.deployment import SESSION_FILE, deployment_files, settings_beside
 from onnx_symmem.run.inputs import Fill
-from onnx_symmem.run.measure import measure
-from onnx_symmem.run.pipeline import DomainSpec, OptimizedModel, OptimizeOptions, domain_of, optimize_model
+from onnx_symmem.run.pipeline import DomainSpec, OptimizedModel, OptimizeOptions, optimize_model
 from onnx_symmem.run.session import SessionSettings, kept_for
 from onnx_symmem.run.session import create_session as make_session
 from onnx_symmem.run.several import SCOPES, LevelWish
-from onnx_symmem.shapes.engine import infer_shapes as infer
-from onnx_symmem.shapes.names import dims_by_name
-from onnx_symmem.shapes.table import ModelShapes
+from onnx_symmem.run.snippets import LANGUAGES, snippet
 
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = [
-    "Optimized",
-    "create_session",
-    "dims_by_name",
-    "infer_shapes",
-    "measure",
-    "memory_profile",
-    "optimize",
-]
+__all__ = ["Optimized", "create_session", "deploy", "optimize"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +76,38 @@ def optimize(
     deployment: bool | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Optimized:
-    """Plan a model so that ONNX Runtime needs less memory at every shape of `domain`, and write it to `out`.
+    """Plan a model so that ONNX Runtime needs less memory at every shape of `domain`, and write it.
 
-    domain: what is known of the input dims, e.g. `{"batch": (1, 64), "seq": (1, None)}`. ort_level: graph
-    optimisations of ONNX Runtime applied before planning (none, basic, extended). verify: run original and
-    result, at `verify_at` or at small shapes found by trying, on generated `inputs`, and require equal bits
-    before anything is written. dispatch: where no order is good at all shapes, write several that the shapes
-    of the inputs choose from. memory_limit (bytes), levels: write up to `levels` (4) further schedules that
-    repeat operators for a lower peak, each at most `max_slowdown` times as slow by a model of time; at run
-    time the first runs that stays within the limit, which is also the input `symmem_memory_limit`. It covers
-    `counts` and `reserve` bytes. recompute, offload: which ways to a lower peak are allowed, by default to
-    run operators again, and on cuda to send tensors to the host and back at `host_bandwidth` (2e10) bytes per
-    second; asking for one of them asks for levels.
-    time_budget: seconds on a usual core that the search may take, counted in
-    steps: a budget gives the same model everywhere (default 20, less for large graphs; 0: heuristics only).
-    seed: of the search and of generated inputs. explain: say in `figures.explanation` what pins the peak.
-    delivery: what keeps the plan, `order` (the session of `create_session`) or `anchors` (the file, under
-    ONNX Runtime's default order and with memory reuse, as outside Python). deployment: write the session's
-    settings beside `out` (default: with anchors). progress: called with (stage, steps done, steps in all).
+    out: the file to write, its weights beside it as OUT.data where they were kept outside; None: none.
+    domain: what is known of the dims of the inputs, e.g. `{"batch": (1, 64), "seq": (1, None)}`.
+    provider: `cpu` or `cuda`, whose rules of working in place the plan follows.
+    ort_level: graph optimisations of ONNX Runtime applied before planning: none, basic, extended.
+    verify: run original and result and require equal bits before anything is written.
+    verify_at: the shapes to do that at; default: small ones, found by trying.
+    inputs: how to fill inputs for that, an array or a text such as `randint:0:100` per name.
+    search: limits of the search, counted in steps; `time_budget` is the simple way to say them.
+    seed: of the search and of generated inputs.
+    dispatch: where no order is good at all shapes, write several that the shapes of the inputs choose from.
+    memory_limit: bytes. Write further schedules that repeat operators for a lower peak; at run time the first
+        that stays within the limit runs. It is an input of the model, too: `symmem_memory_limit`.
+    levels: how many of these at most, 4 by default; without `memory_limit` the limit is given at run time.
+    max_slowdown: how many times as slow as the first one may be, by a model of time.
+    recompute: whether levels run operators again; by default they do.
+    offload: whether levels send tensors to the host and back; needs `cuda`, and is the default there. Asking
+        for `recompute` or `offload` asks for levels.
+    host_bandwidth: bytes per second between device and host, 2e10 by default, for the model of time.
+    counts: what the memory limit covers: activations (with outputs), inputs, weights.
+    reserve: bytes of the limit that are kept free.
+    time_budget: seconds on a usual core that the search may take, counted in steps: a budget gives the same
+        model everywhere. Default 20, less for large graphs; 0: heuristics only.
+    explain: say in `figures.explanation` what pins the peak.
+    delivery: what keeps the plan: `order` (the session of `create_session`) or `anchors` (the file, under
+        ONNX Runtime's default order and with memory reuse, as outside Python).
+    deployment: write the session's settings beside `out`; default: with anchors.
+    progress: called with (stage, steps done, steps in all).
+
+    Errors: VerificationFailed, LimitNotMet (nothing was written), ModelFileError, DomainError, UsageError,
+    UnsupportedModel, RunFailed. Source: docs/method.md, and docs/levels.md for levels.
     """
     target = None if out is None else Path(out)
     shapes = (verify_at,) if isinstance(verify_at, Mapping) else tuple(verify_at)
@@ -163,44 +157,42 @@ def _ways(provider: str, recompute: bool | None, offload: bool | None) -> RematL
     return ways
 
 
-def infer_shapes(model: Any, domain: DomainSpec = None) -> ModelShapes:
-    """Every tensor's dims as exact expressions over the input dims; see `shapes.table.ModelShapes`."""
-    view = load_model(model).view()
-    return infer(view, domain_of(view, domain))
-
-
-def memory_profile(
-    model: Any, domain: DomainSpec = None, *, provider: str = "cpu", order: str | None = None
-) -> MemoryProfile:
-    """Bytes in use along a model's execution, as polynomials of the input dims.
-
-    order: `priority`, the file's with shape arithmetic hoisted; `default`, ONNX Runtime's own; None, the one
-    that `create_session` follows. The model is taken as it is, with the dims that ONNX Runtime knows once it
-    has loaded it; weights are not read.
-    """
-    loaded = load_model(model)
-    view = loaded.view()
-    shapes = infer(view, domain_of(view, domain))
-    name = order or execution_order_of(loaded.proto)
-    if name not in RULES:
-        raise UsageError(f"order '{name}' is not known; expected one of {', '.join(RULES)}")
-    rule = RULES[name]
-    options = PlanOptions(provider, mem_reuse=delivery_of(loaded.proto) == "anchors")
-    prepared = prepare(view.graph, keys_at_load(loaded, shapes.graph), options, rule)
-    return profile(prepared.plan(rule(view.graph)), value_sizes(shapes.graph))
-
-
 def create_session(
     model: Any, provider: str | None = None, settings: SessionSettings | None = None
 ) -> onnxruntime.InferenceSession:
     """An ONNX Runtime session that runs a planned model exactly as planned.
 
-    Without `settings` they are those in MODEL.session.json, where that lies beside the file, was written for
-    the same plan and says the same `provider`; else those the model says it was planned for, on the CPU by
-    default.
+    provider: `cpu` or `cuda`; default: what the settings say, else cpu.
+    settings: those of the session. Default: MODEL.session.json where that lies beside the file, was written
+        for the same plan and says the same provider; else those the model says it was planned for.
+
+    Errors: ModelFileError, UsageError, RunFailed. Source: docs/deployment.md has the settings and why.
     """
     loaded = load_model(model)
     check_external_data(loaded)
     settings = settings or settings_beside(loaded, provider) or kept_for(loaded, provider or "cpu")
     # From a path ONNX Runtime maps the weights file instead of reading it.
     return make_session(loaded if loaded.path is None else loaded.path, settings)
+
+
+def deploy(model: Any, language: str = "cpp", *, provider: str = "cpu") -> str:
+    """The text that keeps a model's plan elsewhere: code, or a part of Triton's configuration.
+
+    language: cpp, csharp, python, triton (a part of config.pbtxt), or json (all settings as data).
+    provider: `cpu` or `cuda`.
+
+    Errors: UsageError where only Python can keep the plan, i.e. the model was not written with anchors.
+    Source: docs/deployment.md.
+    """
+    if language != "json" and language not in LANGUAGES:
+        raise UsageError(f"language '{language}' is not known; expected {', '.join(LANGUAGES)} or json")
+    loaded = load_model(model)
+    if language == "json":
+        return deployment_files(loaded.proto, provider)[SESSION_FILE]
+    if language != "python" and delivery_of(loaded.proto) != "anchors":
+        raise UsageError(
+            f"{loaded.label}: only Python can set the order and the memory reuse that it is planned for; "
+            "write it with `onnx-symmem optimize --delivery anchors`"
+        )
+    name = "model.onnx" if loaded.path is None else Path(loaded.path).name
+    return snippet(language, kept_for(loaded, provider), name)
