@@ -10,11 +10,12 @@ by every run: it is listed, and may be used for the dims of all other nodes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import MappingProxyType
 from typing import cast
 
 from onnx_symmem.expr.domain import Domain
-from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.expression import ONE, Expr
 from onnx_symmem.graph.view import NODE, ModelView
 from onnx_symmem.shapes.context import NodeContext, Unknown
 from onnx_symmem.shapes.declared import DeclaredDims
@@ -186,10 +187,23 @@ class Run:
 
         graph = self._freeze(self.main, settle)
         kept = tuple(u for u in self.unknowns if not u.symbol or u.symbol in used)
+        assumptions = tuple(map(self._settled, self.assumptions.values()))
         return ModelShapes(
-            self.view, domain, graph, kept, tuple(self.relations.values()), tuple(self.assumptions.values()),
+            self.view, domain, graph, kept, tuple(self.relations.values()), assumptions,
             strongest(self.facts.limits), tuple(self.declared.symbols),
         )  # fmt: skip
+
+    def _settled(self, assumption: Assumption) -> Assumption:
+        """The assumption, as a contradiction of the model where no shape of the domain meets it."""
+        kinds = {"equal": "never", "equal_or_one": "never", "declared": "contradicted"}
+        kind, facts = kinds.get(assumption.kind), self.facts
+        if kind is None or not facts.differ(assumption.left, assumption.right):
+            return assumption
+        sides = (assumption.left, assumption.right)
+        if assumption.kind == "equal_or_one" and not all(facts.differ(side, ONE) for side in sides):
+            return assumption
+        left, right = (facts.simplify(side) if kind == "never" else side for side in sides)
+        return replace(assumption, left=left, right=right, kind=kind)
 
     def _freeze(self, scope: Scope, settle: Callable[[Dims | None], Dims | None]) -> GraphShapes:
         values = {

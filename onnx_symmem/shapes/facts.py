@@ -9,10 +9,10 @@ from itertools import islice
 from onnx_symmem.errors import DomainError
 from onnx_symmem.expr.atom import MAX, SYMBOL
 from onnx_symmem.expr.domain import Domain, SymbolRange
-from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.expression import ZERO, Expr
 from onnx_symmem.shapes.forms import as_ceilings, as_extremum, with_divisors, without_presence
 from onnx_symmem.shapes.growth import is_grown
-from onnx_symmem.shapes.solve import divisor_of, elimination, symbol_bound, without_common_factor
+from onnx_symmem.shapes.solve import divisor_of, elimination, never_zero, symbol_bound, without_common_factor
 from onnx_symmem.shapes.table import Limit
 
 __all__ = ["Facts", "strongest"]
@@ -155,6 +155,10 @@ class Facts:
             return False
         return self._for(expr).nonneg(expr - least) or self._at_least_an_operand(expr, least)
 
+    def differ(self, left: Expr, right: Expr) -> bool:
+        """Whether two sizes are proved to differ at every shape."""
+        return never_zero(self.simplify(left - right), lambda e: self.at_least(e, 0))
+
     def is_asked_for(self, expr: Expr, size: int) -> bool:
         """Whether the expression may reach a size by the caller's own domain, or by what is in the data."""
         if expr.symbols() & self._fresh.keys():
@@ -256,8 +260,7 @@ class Facts:
         return zero
 
     def _never_zero(self, zero: Expr, name: str, size: int) -> bool:
-        value = self.simplify(zero.substitute({name: size}))
-        return self.at_least(value, 1) or self.at_least(-value, 1)
+        return self.differ(zero.substitute({name: size}), ZERO)
 
     def _multiple(self, zero: Expr) -> tuple[str, int] | None:
         """(symbol, d) where zero == 0 makes the symbol a multiple of d, given the divisor known before."""

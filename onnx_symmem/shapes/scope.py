@@ -15,7 +15,7 @@ from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown, Unresolved
 from onnx_symmem.shapes.growth import is_grown
 from onnx_symmem.shapes.registry import find_rule
 from onnx_symmem.shapes.scales import FractionScale, as_fractions
-from onnx_symmem.shapes.table import Dims
+from onnx_symmem.shapes.table import OTHER_RANK, Dims
 from onnx_symmem.shapes.types import FIXED, output_types
 from onnx_symmem.shapes.types import INPUT as FOLLOWS_INPUT
 from onnx_symmem.shapes.values import INTEGER_TYPES, PartialValue, read_tensor
@@ -241,6 +241,8 @@ class Scope:
         run = self.run
         declared = self.view.values[index].dims
         if declared is not None and len(declared) != len(dims):
+            ranks = Expr.const(len(dims)), Expr.const(len(declared))
+            run.note(*ranks, context.label, OTHER_RANK, "contradicted")
             declared = None
         fitting = run.fitting
         result: list[Expr] = []

@@ -12,7 +12,7 @@ from math import gcd, lcm
 from onnx_symmem.expr.atom import Atom
 from onnx_symmem.expr.expression import Expr
 
-__all__ = ["divisor_of", "elimination", "symbol_bound", "without_common_factor"]
+__all__ = ["divisor_of", "elimination", "never_zero", "symbol_bound", "without_common_factor"]
 
 MAX_RESIDUES = 512
 _K = "\0k"  # a symbol that no model can name
@@ -68,6 +68,16 @@ def without_common_factor(expr: Expr, positive: Callable[[Expr], bool]) -> Expr:
             divisor = divisor * Expr.of(atom) ** common[atom]
     quotient = expr.exact_quotient(divisor)
     return expr if quotient is None else quotient
+
+
+def never_zero(expr: Expr, nonneg: Callable[[Expr], bool]) -> bool:
+    """Whether a size is proved not to be 0 at any shape: always above, always below, or by divisibility."""
+    factor = 0
+    for mono, c in expr.terms:
+        factor = gcd(factor, c) if mono else factor
+    if factor > 1 and expr.constant_term() % factor:
+        return True
+    return nonneg(expr - 1) or nonneg(-expr - 1)
 
 
 def elimination(

@@ -10,9 +10,20 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.graph.view import GraphView, ModelView
 from onnx_symmem.shapes.values import PartialValue
 
-__all__ = ["Assumption", "Dims", "GraphShapes", "Limit", "ModelShapes", "Relation", "UnknownDim"]
+__all__ = [
+    "OTHER_RANK",
+    "Assumption",
+    "Dims",
+    "GraphShapes",
+    "Limit",
+    "ModelShapes",
+    "Relation",
+    "UnknownDim",
+]
 
 Dims = tuple[Expr, ...]
+
+OTHER_RANK = "the file declares another rank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +71,11 @@ class Assumption:
     """What the model needs in order to run, or what its file claims, beyond what inference proved.
 
     `kind` is equal (the sides are equal in every run), equal_or_one (equal, or one of them is 1, which
-    broadcasts), declared (the file says `right` of a dim inferred as `left`; not used), adopted (the file's
-    dim is used, as nothing could be inferred) or default (an initializer that is also an input keeps its
-    value); in the last two `left` and `right` are the same and `reason` says it all.
+    broadcasts), nonempty (`left` is at least 1), declared (the file says `right` of a dim inferred as `left`;
+    not used), adopted (the file's dim is used, as nothing could be inferred) or default (an initializer that
+    is also an input keeps its value); in the last two `left` and `right` are the same and `reason` says it
+    all. What no shape meets is a contradiction of the model: never (the node cannot run) or contradicted (the
+    file says `right` of a dim that is `left`).
     """
 
     left: Expr
@@ -76,6 +89,14 @@ class Assumption:
         """The assumption as one line."""
         if self.kind in ("adopted", "default"):
             return self.reason
+        if self.kind == "nonempty":
+            return f"{self.left} >= 1"
+        if self.kind == "never":
+            return f"needs {self.left} == {self.right}, which holds at no shape"
+        if self.kind == "contradicted":
+            if self.reason == OTHER_RANK:
+                return f"declared with rank {self.right}, inferred rank {self.left}; the inferred one is used"
+            return f"declared {self.right}, inferred {self.left}: never the same; the inferred size is used"
         return f"{self.left} == {self.right}" + (" (or 1)" if self.kind == "equal_or_one" else "")
 
 

@@ -107,7 +107,7 @@ def assert_right(
 
 
 def assert_true_at(proto: onnx.ModelProto, *cases: Mapping[str, int], domain: Domain | None = None) -> int:
-    """Where ONNX Runtime runs, dims are as inferred and no limit excludes the shape; where it refuses, one does.
+    """Where ONNX Runtime runs, dims are as inferred and no limit excludes the shape; elsewhere one does.
 
     Returns how many of the shapes run.
     """

@@ -13,6 +13,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.shapes import registry
 from onnx_symmem.shapes.context import NodeContext
@@ -85,7 +86,11 @@ def test_an_inferred_dim_wins_over_a_declared_one() -> None:
     of.value_info.append(value("y", FLOAT, ["2*n", "elsewhere"]))
     shapes = infer(of)
     assert texts(shapes, "y") == ["2*n", "c"]
-    assert [(a.kind, a.text) for a in shapes.assumptions] == [("declared", "2*n == n")]
+    (claim,) = shapes.assumptions
+    assert (claim.kind, claim.node) == ("contradicted", "Concat 't_node'")
+    assert claim.text == "declared n, inferred 2*n: never the same; the inferred size is used"
+    (claim,) = infer(of, domain=Domain({"n": SymbolRange(0)})).assumptions
+    assert (claim.kind, claim.text) == ("declared", "2*n == n")
 
 
 def test_dim_texts_are_names_or_expressions() -> None:

@@ -8,7 +8,18 @@ import pytest
 from onnx import helper
 
 from onnx_symmem.expr.domain import Domain, SymbolRange
-from tests.shapes.building import FLOAT, UINT8, assert_right, assert_true_at, graph, infer, model, node, texts, value
+from tests.shapes.building import (
+    FLOAT,
+    UINT8,
+    assert_right,
+    assert_true_at,
+    graph,
+    infer,
+    model,
+    node,
+    texts,
+    value,
+)
 
 LINE = value("x", FLOAT, ["n", 1, "w"])
 

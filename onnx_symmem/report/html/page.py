@@ -27,9 +27,12 @@ _EXPORT = re.compile(r"^export (?:const|function|class) (?P<names>\w+|\[[^\]]*\]
 _KINDS = {
     "equal": "both sides are equal in every run",
     "equal_or_one": "equal, or one side is 1",
+    "nonempty": "the tensor is not empty",
     "declared": "the file says so; not used",
     "adopted": "the file says so; used, as nothing better is known",
     "default": "an input keeps the value it has by default",
+    "never": "contradiction: the node cannot run",
+    "contradicted": "contradiction: the file is wrong; not used",
 }
 
 

@@ -11,6 +11,8 @@ from onnx_symmem.report.text.layout import indented, list_lines, quiet, shape_te
 
 __all__ = ["at_text", "data_note", "show_findings", "symbols_text"]
 
+_CONTRADICTIONS = ("never", "contradicted")  # kinds of assumptions that no shape meets
+
 
 def at_text(findings: ShapeFindings, shape: Mapping[str, int]) -> str:
     """The sizes of the dims of the inputs at a shape."""
@@ -51,7 +53,9 @@ def show_findings(console: Console, findings: ShapeFindings, most: int = 8) -> N
         bound = f" <= {u.bound}" if u.bound is not None else ""
         unknown.append((f"{dim}{named}{bound}", f"{u.node or u.op}: {u.reason}"))
     list_lines(console, "Unknown dims", unknown, most)
-    needed = [a for a in findings.assumptions if a.kind != "declared"]
+    wrong = [(a.text, a.node) for a in findings.assumptions if a.kind in _CONTRADICTIONS]
+    list_lines(console, "Contradictions", wrong, most, "the model says two things that cannot both be")
+    needed = [a for a in findings.assumptions if a.kind not in ("declared", *_CONTRADICTIONS)]
     assumed = [(a.text, ": ".join(t for t in (a.node, a.reason) if t and t != a.text)) for a in needed]
     list_lines(console, "Assumptions", assumed, most, "what the model needs in order to run")
     declared = [(a.text, a.node) for a in findings.assumptions if a.kind == "declared"]
