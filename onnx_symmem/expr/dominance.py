@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from onnx_symmem.expr.atom import monomial_order
 from onnx_symmem.expr.certificate import Certificate
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.exact import (
@@ -77,13 +78,15 @@ def _difference(rows: IntArray, low: int, members: Sequence[int], weights: Seque
 
 
 def solved_matrix(exprs: PolyMatrix | Sequence[Expr], domain: Domain) -> PolyMatrix:
-    """Rows over free symbols, without columns that are not used."""
+    """Rows over free symbols; monomials that are used, in one order, so that their prover is met again."""
     matrix = exprs if isinstance(exprs, PolyMatrix) else PolyMatrix.from_exprs(exprs)
     eliminated = domain.equalities.keys()
     if any(atom.symbols() & eliminated for mono in matrix.basis for atom, _ in mono):
         solved = PolyMatrix.from_exprs([domain.solved(Expr({mono: 1})) for mono in matrix.basis])
         matrix = PolyMatrix(solved.basis, matmul(matrix.rows, solved.rows))
-    return matrix.without_empty_columns()
+    matrix = matrix.without_empty_columns()
+    places = sorted(range(len(matrix.basis)), key=lambda j: monomial_order((matrix.basis[j], 1)))
+    return PolyMatrix(tuple(matrix.basis[j] for j in places), matrix.rows[:, places])
 
 
 def _without(lows: IntArray, found: Iterable[Dominance]) -> IntArray:

@@ -3,23 +3,27 @@
 The envelope of a set of rows is a subset whose maximum is the maximum of all at every legal shape. A
 row is left out only with a certificate: it is <= another, or <= a convex combination of others. Rows
 that no certificate was found for stay, so the result is exact in any case, only larger.
+
+Rows that follow each other often differ by what was added or taken away alone, as the moments of a run do:
+the smaller of two neighbours is left out before anything else is looked at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 import numpy as np
 
 from onnx_symmem.expr.certificate import Certificate
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.dominance import Dominance, Dominators, solved_matrix
-from onnx_symmem.expr.exact import IntArray
+from onnx_symmem.expr.exact import IntArray, add
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.expr.plan_order import PlanOrder, plan_le
-from onnx_symmem.expr.prover import SECTORS, TIERS, Prover, prover_of
+from onnx_symmem.expr.prover import SECTORS, SHALLOW, TIERS, Prover, prover_of
 from onnx_symmem.expr.tally import Kind, Tally
 
 __all__ = ["Envelope", "PlanOrder", "envelope", "plan_le"]
@@ -27,6 +31,7 @@ __all__ = ["Envelope", "PlanOrder", "envelope", "plan_le"]
 _MAX_PAIR_MEMBERS = 12  # beyond, pairs are left to the game
 _FIRST_BATCH = 4  # rows that are tried first against all members together
 _MAX_SECTORS = 32  # pairs of rows that are tried with sectors
+_KEPT = 32  # reductions that are kept with a domain
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ def envelope(exprs: PolyMatrix | Sequence[Expr], domain: Domain) -> Envelope:
     elif prover.has_points:
         chosen = _by_points(matrix, prover)
     else:
-        chosen, drops, failed = _Reduction(matrix, domain).run()
+        chosen, drops, failed = _reduced(matrix, like, domain)
     chosen.sort(key=lambda i: int(first[i]))
     settled = [(Kind.LE, drop.tier) for drop in drops] + [(Kind.UNKNOWN, TIERS[0])] * failed
     if not drops and len(chosen) < len(matrix):
@@ -98,17 +103,67 @@ def _by_points(matrix: PolyMatrix, prover: Prover) -> list[int]:
     return chosen
 
 
-class _Reduction:
-    """The search for an envelope: members are the rows that are largest at some sample, then what is left."""
+@dataclass(frozen=True, slots=True)
+class _Reduced:
+    """What was found for a matrix whose rows stood in an order: see `_Reduction.run`."""
 
-    def __init__(self, matrix: PolyMatrix, domain: Domain) -> None:
+    matrix: PolyMatrix
+    like: IntArray
+    members: tuple[int, ...]
+    drops: tuple[Dominance, ...]
+    failed: int
+
+
+def _reduced(matrix: PolyMatrix, like: IntArray, domain: Domain) -> tuple[list[int], list[Dominance], int]:
+    """`_Reduction.run`, once for rows that are met again on the same domain."""
+    kept: dict[tuple[object, ...], _Reduced] = domain.memo("envelopes")
+    large = matrix.rows.dtype == object
+    content = repr(matrix.rows.tolist()).encode() if large else matrix.rows.tobytes()
+    key = matrix.basis, len(like), sha256(content).digest()
+    found = kept.get(key)
+    if found is None or not (
+        np.array_equal(found.matrix.rows, matrix.rows) and np.array_equal(found.like, like)
+    ):
+        members, drops, failed = _Reduction(matrix, like, domain).run()
+        if len(kept) >= _KEPT:
+            kept.pop(next(iter(kept)))
+        found = kept[key] = _Reduced(matrix, like, tuple(members), tuple(drops), failed)
+    return list(found.members), list(found.drops), found.failed
+
+
+class _Reduction:
+    """The search for an envelope: members are the rows that are largest at some sample, then what is left.
+
+    `like` are the rows of the matrix in the order in which they were given.
+    """
+
+    def __init__(self, matrix: PolyMatrix, like: IntArray, domain: Domain) -> None:
         self.search = Dominators(matrix, domain)
         self.drops: list[Dominance] = []
-        winners = self.search.values.argmax(axis=0)
+        self.alive = np.arange(len(matrix))
+        self._drop(self._by_neighbours(like))
+        winners = self.alive[self.search.values[self.alive].argmax(axis=0)]
         rows, wins = np.unique(winners, return_counts=True)
-        self.members = [int(row) for row in rows[np.argsort(-wins, kind="stable")]] or [0]
-        self.alive = np.setdiff1d(np.arange(len(matrix)), self.members)
+        self.members = [int(row) for row in rows[np.argsort(-wins, kind="stable")]] or [int(self.alive[0])]
+        self.alive = np.setdiff1d(self.alive, self.members)
         self.sectors = _MAX_SECTORS
+
+    def _by_neighbours(self, like: IntArray) -> list[Dominance]:
+        """Dominances of rows by the row before or behind them."""
+        pairs = np.stack([like[:-1], like[1:]], axis=1)
+        pairs = np.unique(np.concatenate([pairs, pairs[:, ::-1]]), axis=0)
+        # Less in sum over the samples: no row is left out, in the end, because of itself.
+        sums = self.search.values.sum(axis=1)
+        pairs = pairs[sums[pairs[:, 0]] < sums[pairs[:, 1]]]
+        if not len(pairs):
+            return []
+        rows, prover = self.search.rows, self.search.prover
+        codes = prover.prove(add(rows[pairs[:, 1]], -rows[pairs[:, 0]]), SHALLOW)
+        found: dict[int, Dominance] = {}
+        for (low, high), code in zip(pairs.tolist(), codes.tolist(), strict=True):
+            if code:
+                found.setdefault(low, Dominance(low, (high,), (1,), TIERS[code]))
+        return list(found.values())
 
     def run(self) -> tuple[list[int], list[Dominance], int]:
         """(members, dominances of all other rows, members that no sample asks for)."""

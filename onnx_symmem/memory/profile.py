@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from onnx_symmem.expr.exact import IntArray, absolute
+from onnx_symmem.expr.exact import IntArray, Table, absolute, any_in_row
 from onnx_symmem.expr.expression import ZERO, Expr
+from onnx_symmem.expr.grid import Grid
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.graph.view import INITIALIZER, Node
 from onnx_symmem.memory.plan import OUTPUT, Plan
@@ -104,6 +105,19 @@ class MemoryProfile:
     def step_rows(self) -> tuple[int, ...]:
         """Per step: the row of the node itself (rows inside it come before)."""
         return tuple(k for k, m in enumerate(self.moments) if not m.path)
+
+    def peaks(self, grid: Grid) -> tuple[int, ...]:
+        """Bytes at each shape of a grid: the largest row; 0 without nodes."""
+        if not self.moments:
+            return (0,) * len(grid.shapes)
+        values = Table(grid.matrix(self.in_use.basis))
+        rows = self.in_use.rows
+        floats = rows.astype(np.float64)
+        at, error = floats @ values.floats, np.abs(floats) @ np.abs(values.floats)
+        error *= (values.floats.shape[0] + 8) * 2.0**-51
+        # Rows that can be the largest somewhere are few; exact numbers may be long.
+        near = any_in_row(at + error >= (at - error).max(axis=0))
+        return tuple(int(v) for v in values.times(rows[near]).max(axis=0))
 
     def where(self, row: int) -> str:
         """The moment in words, e.g. `If 'pick' / then_branch / Conv 'c1'`."""

@@ -21,6 +21,7 @@ import numpy as np
 from onnx_symmem.errors import VerificationFailed
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.expression import Expr, maximum, minimum
+from onnx_symmem.expr.grid import Grid
 from onnx_symmem.expr.samples import legal_near
 from onnx_symmem.graph.view import GraphView
 from onnx_symmem.memory.execution_order import file_for_default, priority_order
@@ -118,7 +119,8 @@ def choose_versions(
     candidates = [c for c in orders.values() if _depends_on(c, told)]
     usual = usual_shapes(domain, symbols)
     samples = _samples(domain, symbols, (*usual, *shapes))
-    peaks = np.array([peaks_at(c.profile, samples) for c in candidates], dtype=np.float64)
+    grid = Grid(samples)
+    peaks = np.array([c.profile.peaks(grid) for c in candidates], dtype=np.float64)
     for rule in ("priority", "default"):
         usable = [k for k, c in enumerate(candidates) if _runs_under(view, c, rule)]
         if 0 not in usable:

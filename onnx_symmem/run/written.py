@@ -66,7 +66,7 @@ def written_peaks(model: LoadedModel, domain: Domain, provider: str = "cpu") -> 
     if found.not_counted or None in before:
         return None
     versions = tuple(
-        peak_of([found.in_use.row(k) for k in branches.own_rows(found, version)], domain)
+        peak_of(found.in_use.take(branches.own_rows(found, version)), domain)
         for version in range(branches.count)
     )
     return WrittenPeaks(max((size or 0 for size in before), default=0), versions, domain)

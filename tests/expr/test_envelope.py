@@ -266,3 +266,27 @@ def test_envelopes_of_huge_rows(large: int) -> None:
     order = plan_le(rows[2:], rows[:2], FREE)
     assert order.proved
     assert order.check()
+
+
+def test_rows_below_a_neighbour_are_left_out_first_and_no_row_because_of_itself() -> None:
+    # Up, down, and round about: sums of the same sizes in another order.
+    walk = ["0", "a", "a + b", "a*b + a + b", "a*b + b", "a*b + b + c", "b + c", "c", "c + 7*a"]
+    found = envelope([parse(text) for text in walk], Domain())
+    assert [str(m) for m in found.members] == ["a*b + a + b", "a*b + b + c", "7*a + c"]
+    singles = {(d.low, d.members) for d in found.drops if len(d.members) == 1}
+    assert {(0, (1,)), (1, (2,)), (2, (3,)), (4, (3,)), (6, (5,)), (7, (6,))} <= singles
+    # Different rows that are equal at every shape: one of them stays.
+    equal = [parse("max(a, b) + c"), parse("a + max(b - a, 0) + c"), parse("max(a, b) + c")]
+    assert len(envelope(equal, Domain()).members) >= 1
+
+
+def test_what_is_met_again_on_a_domain_is_the_same() -> None:
+    rows = [parse(text) for text in ("a*b", "3*a + 5*b", "2*a + 2*b", "a*b - 1 + a", "9")]
+    domain = Domain()
+    first = envelope(rows, domain)
+    for again in (envelope(rows, domain), envelope(rows, Domain())):
+        assert (again.members, again.member_rows) == (first.members, first.member_rows)
+        assert again.drops == first.drops
+    turned = envelope(rows[::-1], domain)
+    assert set(turned.members) == set(first.members)
+    assert turned.member_rows != first.member_rows

@@ -5,6 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.grid import Grid
 from onnx_symmem.expr.text import parse
 from onnx_symmem.graph.view import view_model
 from onnx_symmem.memory.plan import PlanOptions, plan
@@ -252,3 +253,19 @@ def test_rows_of_a_device_leave_out_what_lies_on_the_host():
         for provider in ("cpu", "cuda")
     }
     assert rows == {"cpu": [4 * N, 4 * N + 16, 8 * N + 16], "cuda": [4 * N, 4 * N, 8 * N]}
+
+
+def test_peaks_are_the_largest_rows_at_small_and_at_huge_shapes():
+    proto = model(
+        [node("Concat x x > a", axis=0), node("ReduceMax a > r", axes=[0]), node("MatMul r w > y")],
+        [info("x", ["M", "K"]), info("w", ["K", "N"])],
+        [info("y", [1, "N"])],
+        infos=[info("a", ["M2", "K"]), info("r", [1, "K"])],
+    )
+    found = predicted(proto)
+    sizes = [(1, 1, 1), (3, 50, 2), (2**40, 2**41 + 1, 7), (9, 1, 2**61)]
+    shapes = [{"M": m, "M2": 2 * m, "K": k, "N": n} for m, k, n in sizes]
+    rows = found.in_use.evaluate(shapes)
+    assert rows.dtype == object
+    assert found.peaks(Grid(shapes)) == tuple(max(column) for column in rows.T.tolist())
+    assert len({int(row.argmax()) for row in rows.T}) > 1
