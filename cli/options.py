@@ -251,10 +251,11 @@ def ort_level_option(command: _Decorated) -> _Decorated:
     """Add `--ort-level`; the verb gets `ort_level: str`."""
     return click.option(
         "--ort-level",
-        type=click.Choice(["none", "basic", "extended"]),
+        type=click.Choice(["none", "basic", "extended", "all"]),
         default="extended",
         show_default=True,
-        help="Graph optimisations of ONNX Runtime that the model is to be run with.",
+        help="Graph optimisations of ONNX Runtime that the model is to be run with. all: with convolutions "
+        "laid out for this processor; the file is for such processors only.",
     )(command)
 
 

@@ -81,7 +81,8 @@ def optimize(
     out: the file to write, its weights beside it as OUT.data where they were kept outside; None: none.
     domain: what is known of the dims of the inputs, e.g. `{"batch": (1, 64), "seq": (1, None)}`.
     provider: `cpu` or `cuda`, whose rules of working in place the plan follows.
-    ort_level: graph optimisations of ONNX Runtime applied before planning: none, basic, extended.
+    ort_level: graph optimisations of ONNX Runtime applied before planning: none, basic, extended, or
+        all (convolutions laid out for the CPU at hand; the file is for such processors only).
     verify: run original and result and require equal bits before anything is written.
     verify_at: the shapes to do that at; default: small ones, found by trying.
     inputs: how to fill inputs for that, an array or a text such as `randint:0:100` per name.

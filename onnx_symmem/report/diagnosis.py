@@ -29,6 +29,8 @@ class DiagnosisFigures:
             return f"{d.model}: {why}"
         names = ", ".join(f"{o.option} = {_shown(o.given)}" for o in d.breaking)
         which = f"broken by {names}" if names else "broken by several settings together"
+        if d.given.keeps_first:
+            which += "; the first run keeps it, later ones do not"
         return f"{d.model}: the plan is not kept at this shape: {which}"
 
     def to_json(self) -> dict[str, Any]:
@@ -68,6 +70,7 @@ def _finding_json(f: Finding) -> Mapping[str, Any]:
         "order": f.order,
         "nodes_equal": f.nodes_equal,
         "planned_peak": f.planned,
+        "first_peak": f.first,
         "measured_peak": f.peak,
         "in_use_peak": f.in_use,
         "held": f.held,

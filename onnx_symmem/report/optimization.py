@@ -93,7 +93,9 @@ def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimizatio
 
 def _delivery(found: OptimizedModel) -> DeliveryFigures:
     made = found.delivered
-    return DeliveryFigures() if made is None else DeliveryFigures("anchors", made.anchors, made.separated)
+    if made is None:
+        return DeliveryFigures()
+    return DeliveryFigures("anchors", made.anchors, made.separated, made.changed_at_load)
 
 
 def _levels(plan: LevelPlan, samples: Sequence[Mapping[str, int]]) -> LevelsFigures:

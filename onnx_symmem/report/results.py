@@ -248,15 +248,22 @@ class VerifiedShape:
 class DeliveryFigures:
     """What keeps the plan: order (the session) or anchors (the file, which has so many of them).
 
-    `separated`: texts of dims keep freed buffers from being reused for later tensors.
+    `separated`: texts of dims keep freed buffers from being reused for later tensors. `changed_at_load`:
+    nodes that ONNX Runtime's own settings change when they load the file, None where that is unknown.
     """
 
     kind: str = "order"
     anchors: int = 0
     separated: bool = False
+    changed_at_load: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "anchors": self.anchors, "separated": self.separated}
+        return {
+            "kind": self.kind,
+            "anchors": self.anchors,
+            "separated": self.separated,
+            "changed_at_load": self.changed_at_load,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,9 @@ The order is kept by anchors (memory/anchoring.py), as few as do for its peak. O
 are reused; where that raises the peak, texts of dims keep it from happening (rewrite/separation.py). The plan
 of the file, anchors and reuse counted, is proved anew never to need more than what would have run, which
 reused buffers too. Where that fails for the best orders, the one that would have run is written.
+
+ONNX Runtime's own settings optimise the file once more when it is loaded. Dims that would make it change
+nodes are not told (unchanged.py); what it changes all the same is counted.
 """
 
 from __future__ import annotations
@@ -29,9 +32,12 @@ from onnx_symmem.order.moments import Moments
 from onnx_symmem.order.planner import PlannedOrder
 from onnx_symmem.order.selection import OrderChoice
 from onnx_symmem.rewrite.anchors import Anchor, add_anchors
+from onnx_symmem.rewrite.reorder import reorder_nodes
+from onnx_symmem.rewrite.reticence import Reticence, reticent
 from onnx_symmem.rewrite.separation import separate_buffers
 from onnx_symmem.rewrite.value_info import optional_values, write_dims
 from onnx_symmem.run.at_load import keys_at_load
+from onnx_symmem.run.unchanged import changed_nodes, telling_dims
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import GraphShapes, ModelShapes
 
@@ -52,7 +58,9 @@ class Delivered:
 
     `base` has the anchors behind its nodes, `shapes` and `sizes` are inferred of it, `proto` is the same with
     all dims; `choice.chosen.file` is the order in which its nodes are to stand. `anchors` counts those that
-    keep the order, `separated` says that texts of dims keep buffers from being reused.
+    keep the order, `separated` says that texts of dims keep buffers from being reused. `changed_at_load`
+    counts the nodes that a session that is told nothing changes as it loads the file, None where that is
+    unknown.
     """
 
     base: LoadedModel
@@ -63,6 +71,7 @@ class Delivered:
     anchors: int
     separated: bool
     notices: tuple[str, ...] = ()
+    changed_at_load: int | None = None
 
     @property
     def plan(self) -> tuple[LoadedModel, ModelShapes, ValueSizes, OrderChoice]:
@@ -78,14 +87,20 @@ def deliver_anchored(
     planned: PlannedOrder,
     ran: Sequence[int],
     samples: Sequence[Mapping[str, int]],
+    level: str = "none",
 ) -> Delivered:
     """The best of the planned orders as a file that keeps it, or `ran`, the one that would have run.
 
-    `planned` is over `prepared`, the graph under the default traversal without reuse of buffers; its
-    `choice.before` is what would have run, with it. `samples` are those of the choice's peaks.
+    `base` was optimised at `level`, and ONNX Runtime is to leave it so. `planned` is over `prepared`, the
+    graph under the default traversal without reuse of buffers; its `choice.before` is what would have run,
+    with it. `samples` are those of the choice's peaks.
     """
     choice, domain = planned.choice, shapes.domain
-    writer = _Writer(base, shapes, sizes, prepared, planned.shapes)
+    less = Reticence()
+    if level != "none":
+        told = replace(base, proto=write_dims(base.proto, shapes))
+        less = telling_dims(told, level, prepared.options.provider)
+    writer = _Writer(base, shapes, sizes, prepared, planned.shapes, less)
     outcomes = {choice.chosen.name: "proved"} if choice.never_worse == "proved" else {}
     for candidate, order, found, empty in _in_turn(writer, planned):
         written = writer.written(order, found, empty)
@@ -159,8 +174,10 @@ class _Writer:
         sizes: ValueSizes,
         prepared: PlanInput,
         at: Sequence[Mapping[str, int]],
+        less: Reticence,
     ) -> None:
         self.base, self.shapes, self.sizes, self.prepared = base, shapes, sizes, prepared
+        self.less = less
         self.view = shapes.graph.view
         self.values = _anchor_values(shapes.graph)
         self.graph = buffer_graph(prepared)
@@ -221,7 +238,7 @@ class _Writer:
         number = {node: len(order) + k for k, node in enumerate(found.anchored)}
         file = tuple(n if n >= 0 else number[~n] for n in found.file)
         runs = default_order(view, file)
-        proto = write_dims(base.proto, shapes)
+        proto = reticent(write_dims(base.proto, shapes), self.less)
         provider = self.prepared.options.provider
         free = prepare(view, from_written(shapes.graph), PlanOptions(provider), default_order).plan(runs)
         options = PlanOptions(provider, mem_reuse=True)
@@ -272,7 +289,23 @@ def _delivered(
     made = replace(
         choice, chosen=chosen, never_worse=never_worse, after=after, proof=proof, tried=tried
     )  # fmt: skip
+    changed = _changed_at_load(written)
+    if changed:
+        words = (
+            f"ONNX Runtime's own settings change {changed} nodes of the file at load: deploy it with the "
+            "settings beside it, or plan with --ort-level all for this processor"
+        )
+        notices += (words,)
     return Delivered(
         written.base, written.shapes, written.sizes, written.proto, made, written.anchors, written.separated,
-        notices,
+        notices, changed,
     )  # fmt: skip
+
+
+def _changed_at_load(written: _Written) -> int | None:
+    """Nodes that are changed at load where a session is told nothing, if its provider can be asked."""
+    provider = written.profile.plan.source.options.provider
+    if provider != "cpu":
+        return None
+    file = reorder_nodes(written.proto, written.file, "default")
+    return len(changed_nodes(replace(written.base, proto=file), "all"))

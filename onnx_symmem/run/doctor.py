@@ -31,13 +31,15 @@ class Finding:
 
     `order` is empty where the planned nodes ran in the planned order, else it says what did not;
     `nodes_equal` is the share of nodes with the planned bytes, None where the order is another. `planned`
-    is the planned peak, None where there is none; `peak` the largest of all runs that tensors took, `in_use`
-    and `held` the largest that the arena gave out and had of the system, in bytes.
+    is the planned peak, None where there is none; `first` is the most that tensors took in the first run at
+    the shape, `peak` the same over all runs (with a memory pattern later ones hold a block). `in_use` and
+    `held` are the largest that the arena gave out and had of the system, in bytes.
     """
 
     order: str
     nodes_equal: float | None
     planned: int | None
+    first: int
     peak: int
     in_use: int
     held: int
@@ -51,6 +53,11 @@ class Finding:
     def keeps_peak(self) -> bool:
         """Whether no run took more than was planned."""
         return self.planned is not None and self.peak <= self.planned
+
+    @property
+    def keeps_first(self) -> bool:
+        """Whether order and peak of the first run are as planned."""
+        return self.keeps_order and self.planned is not None and self.first <= self.planned
 
     @property
     def keeps(self) -> bool:
@@ -141,6 +148,7 @@ def _finding(found: Measurement, planned: int | None) -> Finding:
         found.prediction.why_not,
         found.nodes_equal,
         planned,
+        found.runs[0].requested_peak,
         max(r.requested_peak for r in found.runs),
         max(r.in_use_peak for r in found.runs),
         max(r.held for r in found.runs),

@@ -1,8 +1,8 @@
 """ONNX Runtime's own optimisation, done once and saved, so that the saved graph is the one that is planned.
 
 At load time ONNX Runtime gives every fused node a new place in the order; only a file that needs no further
-optimisation runs in the order it is written in. Levels above EXTENDED bind the file to one processor and are
-not offered.
+optimisation runs in the order it is written in. Level ALL lays convolutions out for the vectors of the
+processor at hand (processor.py); what it makes runs on the CPU only, and on such processors only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onnx_symmem.run.session import SessionSettings, create_session
 
 __all__ = ["OFFLINE_LEVELS", "optimize_offline"]
 
-OFFLINE_LEVELS = ("basic", "extended")
+OFFLINE_LEVELS = ("basic", "extended", "all")
 
 _SMALLEST_EXTERNAL = 1024  # bytes; smaller tensors (shapes, scalars) must stay readable in the file
 
@@ -31,6 +31,8 @@ def optimize_offline(
     """
     if level not in OFFLINE_LEVELS:
         raise UsageError(f"offline level '{level}' is not known; expected one of {', '.join(OFFLINE_LEVELS)}")
+    if level == "all" and provider != "cpu":
+        raise UsageError("level 'all' is for one processor: it can only be had with the provider 'cpu'")
     settings = SessionSettings(
         provider=provider,
         optimization=level,

@@ -44,6 +44,7 @@ from onnx_symmem.run.deployment import deployment_files
 from onnx_symmem.run.dispatched import dispatched_model
 from onnx_symmem.run.freeing import plan_freed
 from onnx_symmem.run.inputs import Fill, check_names, resolve_shape
+from onnx_symmem.run.processor import mark_blocks
 from onnx_symmem.run.session import cuda_problem
 from onnx_symmem.run.several import (
     LevelPlan,
@@ -249,7 +250,7 @@ def optimize_model(
         if anchored:
             with clock.stage("anchor", "placing anchors"):
                 delivered = deliver_anchored(
-                    base, shapes, sizes, prepared["default"], planned, given["onnxruntime"], samples
+                    base, shapes, sizes, prepared["default"], planned, given["onnxruntime"], samples, level
                 )
                 base, shapes, sizes, choice = delivered.plan
                 notices += delivered.notices
@@ -286,6 +287,7 @@ def optimize_model(
         with clock.stage("write", "writing"):
             if proto is None:
                 proto = reorder_nodes(write_dims(base.proto, shapes), choice.chosen.file, choice.chosen.rule)
+            mark_blocks(proto)
             staged = None
             if out is not None or options.verify or not as_it_is:
                 target = out or Path(stack.enter_context(tempfile.TemporaryDirectory()), "planned.onnx")
@@ -369,6 +371,8 @@ def _is_one_file(model: LoadedModel) -> bool:
 
 def _level(options: OptimizeOptions) -> tuple[str, tuple[str, ...]]:
     """The offline level that can be used here, and what the user should know about it."""
+    if options.ort_level == "all" and options.provider != "cpu":
+        raise UsageError("level 'all' is for the processor at hand: choose the provider 'cpu', or 'extended'")
     if options.provider == "cuda" and options.ort_level == "extended":
         problem = cuda_problem()
         if problem is not None:

@@ -31,6 +31,7 @@ import onnx.helper
 from onnx_symmem.errors import ModelFileError, RunFailed, UnsupportedModel, UsageError
 from onnx_symmem.graph.load import LoadedModel, check_external_data
 from onnx_symmem.rewrite.reorder import delivery_of, execution_order_of
+from onnx_symmem.run.processor import need_blocks
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -222,6 +223,7 @@ def create_session(
                     f"{label}: this ONNX Runtime cannot run the model: {reason}"
                 ) from error
             raise RunFailed(f"{label}: ONNX Runtime refused the model: {reason}") from error
+    need_blocks(session.get_modelmeta().custom_metadata_map, label)
     if settings.provider == "cuda" and session.get_providers()[0] != PROVIDERS["cuda"]:
         raise UsageError(_no_cuda("ONNX Runtime could not load its CUDA provider"))
     return session

@@ -45,6 +45,7 @@ def test_another_order_and_a_memory_pattern_break_it_and_are_named(
     assert alone["arena"]["keeps_peak"]
     assert not alone["mem_pattern"]["keeps_peak"]
     assert alone["mem_pattern"]["measured_peak"] > alone["mem_pattern"]["planned_peak"]
+    assert alone["mem_pattern"]["first_peak"] == alone["mem_pattern"]["planned_peak"]
     assert found.code == 1
     assert found.err == f"onnx-symmem: error: {document['problem']}\n"
     assert "mem_pattern = on" in document["problem"]

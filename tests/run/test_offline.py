@@ -59,5 +59,10 @@ def test_refused_model_is_one_line(tmp_path):
 
 
 def test_unknown_level(tmp_path):
-    with pytest.raises(UsageError, match="expected one of basic, extended"):
-        optimize_offline(load_model(dense()), tmp_path, level="all")
+    with pytest.raises(UsageError, match="expected one of basic, extended, all"):
+        optimize_offline(load_model(dense()), tmp_path, level="most")
+
+
+def test_level_all_is_for_the_cpu_only(tmp_path):
+    with pytest.raises(UsageError, match="one processor.*'cpu'"):
+        optimize_offline(load_model(dense()), tmp_path, "cuda", "all")

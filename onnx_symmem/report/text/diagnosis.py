@@ -42,15 +42,16 @@ def show_diagnosis(console: Console, figures: DiagnosisFigures) -> None:
         for o, found in zip(d.options, document["options"], strict=True)
     ]
     unit = Unit.of(n for _, _, f in rows for n in (f.planned, f.peak, f.in_use, f.held))
-    heading(console, "Runs", f"{unit.name}; tensors at the peak, planned and measured, and the arena")
+    heading(console, "Runs", f"{unit.name}; tensors at the peak: planned, and measured; the arena")
     table = sized_table(
         ("settings", "short"), ("", "short"), ("order", "short"), ("planned", "number"),
-        ("measured", "number"), ("in use", "number"), ("held", "number"),
+        ("first run", "number"), ("any run", "number"), ("in use", "number"), ("held", "number"),
     )  # fmt: skip
     for name, value, f in rows:
         measured = unit.show(f.peak)
         table.add_row(
             name, value, "kept" if f.keeps_order else "other", unit.show(f.planned),
+            unit.show(f.first),
             Text(measured if f.keeps_peak else f"{measured} !", style="" if f.keeps_peak else "bold"),
             unit.show(f.in_use), unit.show(f.held),
         )  # fmt: skip
