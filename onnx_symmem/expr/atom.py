@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnx_symmem.errors import ExpressionError
+from onnx_symmem.expr.scaled import factor_text, product_f32
 
 if TYPE_CHECKING:
     from onnx_symmem.expr.expression import Expr
@@ -46,8 +47,8 @@ class Atom:
     """A variable of the polynomial ring: a symbol, or an integer function of expressions.
 
     `kind` is one of symbol, floordiv, max, min, floor_f32; `name` is set for symbols; `args` for the
-    rest (floordiv: numerator, denominator; max and min: two or more operands; floor_f32: the operand,
-    with `name` holding the scale as the shortest text that reads back to the same float32).
+    rest (floordiv: numerator, denominator; max and min: two or more operands; floor_f32: numerator and
+    denominator of one factor after the other).
     """
 
     __slots__ = ("_hash", "args", "key", "kind", "name")
@@ -94,8 +95,22 @@ class Atom:
             top, bottom = (str(a) if a.is_simple else f"({a})" for a in self.args)
             return f"{top}//{bottom}"
         if self.kind == SCALED_FLOOR:
-            return f"floor_f32({self.args[0]}, {self.name})"
+            return f"floor_f32({', '.join(factor_text(*factor) for factor in self.factors)})"
         return f"{self.kind}({', '.join(str(a) for a in self.args)})"
+
+    @property
+    def factors(self) -> tuple[tuple[Expr, Expr], ...]:
+        """The factors of a floor_f32, each as numerator and denominator."""
+        return tuple(zip(self.args[::2], self.args[1::2], strict=True))
+
+    @property
+    def divisors(self) -> tuple[Expr, ...]:
+        """The sizes that the atom divides by: at a shape where one is 0 it has no value."""
+        if self.kind == FLOORDIV:
+            found = self.args[1:]
+        else:
+            found = self.args[1::2] if self.kind == SCALED_FLOOR else ()
+        return tuple(divisor for divisor in found if not divisor.is_const)
 
     def symbols(self) -> frozenset[str]:
         """Names of all symbols the atom depends on."""
@@ -113,7 +128,7 @@ class Atom:
                 raise ExpressionError(f"{self.text()}: division by zero at {dict(shape)}")
             return values[0] // values[1]
         if self.kind == SCALED_FLOOR:
-            return int(np.floor(np.float32(values[0]) * np.float32(self.name)))
+            return int(np.floor(product_f32(zip(values[::2], values[1::2], strict=True))))
         return max(values) if self.kind == MAX else min(values)
 
 

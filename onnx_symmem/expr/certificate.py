@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from itertools import pairwise, permutations, product
-from math import ceil, comb, floor, gcd, lcm
-
-import numpy as np
+from math import comb, gcd, lcm
 
 from onnx_symmem.errors import ExpressionError
 from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, Atom
@@ -37,8 +34,9 @@ from onnx_symmem.expr.proof import (
     Tighten,
     Widen,
 )
+from onnx_symmem.expr.scaled import lines_of
 
-__all__ = ["Certificate", "Images", "Region", "check", "float32_slopes", "replace_deep"]
+__all__ = ["Certificate", "Images", "Region", "check", "replace_deep"]
 
 Images = dict[tuple[Atom, str, Expr], Expr]
 """(atom, name, value) to the atom with the symbol replaced by the value."""
@@ -272,16 +270,6 @@ def _fact_step_holds(at: Region, proof: Lower | Between | Tighten) -> bool:
     return _holds(at.put(name, variable * rest, 1, real=True), proof.child)
 
 
-def float32_slopes(scale: str) -> tuple[int, int, int] | None:
-    """(a, b, n) with a/n*x - 1 <= floor_f32(x, scale) <= b/n*x for x >= 0; None for tiny scales."""
-    exact = Fraction(float(np.float32(scale)))
-    if exact < Fraction(1, 1 << 60):
-        return None
-    # Rounding x and rounding the product err by a factor within 1 +- 2**-24 each.
-    n, error = 1 << 20, Fraction(1, 1 << 22)
-    return floor(exact * (1 - error) * n), ceil(exact * (1 + error) * n), n
-
-
 def _atom_step_holds(at: Region, proof: Linked | Rounded | Free) -> bool:
     atom = proof.atom
     new = (
@@ -300,13 +288,13 @@ def _atom_step_holds(at: Region, proof: Linked | Rounded | Free) -> bool:
         widths = {proof.name: divisor - 1}
         reals = at.reals
     elif isinstance(proof, Rounded):
-        slopes = float32_slopes(atom.name) if atom.kind == SCALED_FLOOR else None
-        least = at.intervals().of(atom.args[0])[0] if slopes is not None else None
-        if slopes is None or least is None or least < 0:
+        lines = lines_of(atom.args) if atom.kind == SCALED_FLOOR else None
+        least = at.intervals().of(Expr.lift(lines.size))[0] if lines is not None else None
+        if lines is None or least is None or least < 0:
             return False
-        a, b, bottom = slopes
+        bottom = lines.n
         slope, offset = (Expr.symbol(name) for name in proof.names)
-        top = (a + (b - a) * slope) * atom.args[0] + (offset - 1) * bottom
+        top = (lines.low + (lines.high - lines.low) * slope) * lines.size + (offset - 1) * bottom
         widths = dict.fromkeys(proof.names, 1)
         reals = at.reals | set(proof.names)
     else:

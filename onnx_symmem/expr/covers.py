@@ -17,7 +17,7 @@ import numpy as np
 
 from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, Atom, Monomial
 from onnx_symmem.expr.blocks import Block, build_block
-from onnx_symmem.expr.certificate import float32_slopes, replace_deep
+from onnx_symmem.expr.certificate import replace_deep
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.exact import BoolArray, IntArray
 from onnx_symmem.expr.expression import Expr
@@ -35,6 +35,7 @@ from onnx_symmem.expr.proof import (
 )
 from onnx_symmem.expr.region_state import RegionState, Step, use_fact
 from onnx_symmem.expr.residues import MAX_CLASSES, class_count, residue_moduli
+from onnx_symmem.expr.scaled import lines_of
 
 __all__ = ["LINKED", "RAW", "RESIDUES", "SHIFT", "Cover", "Recipe", "build_cover", "by_classes", "map_of"]
 
@@ -278,7 +279,7 @@ def _opaque(state: RegionState, exact: frozenset[Atom], linked: bool) -> list[Op
             names = (name,) if low is not None or high is not None else (name, name + "'")
             made = Opaque(atom, "free", names, low, high)
         else:
-            pending.update(dict.fromkeys(atom.args[0].atoms()))
+            pending.update(dict.fromkeys(_tied_to(atom).atoms()))
         done[atom] = made
     return list(done.values())
 
@@ -287,11 +288,18 @@ def _linked(atom: Atom, name: str, intervals: Intervals) -> Opaque | None:
     """An atom tied to its operand, where that is possible."""
     if atom.kind == FLOORDIV and atom.args[1].is_const:
         return Opaque(atom, "linked", (name,))
-    if atom.kind == SCALED_FLOOR and float32_slopes(atom.name) is not None:
-        least = intervals.of(atom.args[0])[0]
+    lines = lines_of(atom.args) if atom.kind == SCALED_FLOOR else None
+    if lines is not None:
+        least = intervals.of(Expr.lift(lines.size))[0]
         if least is not None and least >= 0:
             return Opaque(atom, "rounded", (name, name + "'"))
     return None
+
+
+def _tied_to(atom: Atom) -> Expr:
+    """The operand that a linked or rounded atom follows."""
+    lines = lines_of(atom.args) if atom.kind == SCALED_FLOOR else None
+    return atom.args[0] if lines is None else Expr.lift(lines.size)
 
 
 def _new_widths(o: Opaque) -> dict[str, int | None]:

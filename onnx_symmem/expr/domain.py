@@ -8,7 +8,7 @@ to be equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from onnx_symmem.errors import DomainError
 from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SYMBOL, Atom
 from onnx_symmem.expr.equations import Equations, primitive
 from onnx_symmem.expr.expression import ZERO, Expr, maximum, minimum, rebuild
-from onnx_symmem.expr.interval import Interval, Intervals
+from onnx_symmem.expr.interval import Interval, Intervals, meet
 from onnx_symmem.expr.ranges import ANY_SIZE, SymbolRange
 
 __all__ = ["Domain", "SymbolRange"]
@@ -73,7 +73,7 @@ class Domain:
         put(self, "inequalities", inequalities)
         put(self, "_free", free)
         put(self, "_known", known)
-        put(self, "_intervals", Intervals(self._free_interval))
+        put(self, "_intervals", Intervals(self._free_interval, _told(known)))
         put(self, "_memo", {})
         put(self, "_hash", hash((tuple(ranges.items()), tuple(equalities.items()), inequalities)))
 
@@ -90,7 +90,7 @@ class Domain:
                 raise DomainError(f"no shape is legal: {fact} >= 0 never holds")
             moved = self._tighten(fact)
             if moved:
-                object.__setattr__(self, "_intervals", Intervals(self._free_interval))
+                object.__setattr__(self, "_intervals", Intervals(self._free_interval, self._intervals.told))
                 pending.update(dict.fromkeys(f for f in self._known if f is not fact and f.symbols() & moved))
 
     def _tighten(self, fact: Expr) -> set[str]:
@@ -345,3 +345,16 @@ class Domain:
             memo[key] = draw(self, k, seed, names)
         found: tuple[dict[str, int], ...] = memo[key]
         return found
+
+
+def _told(facts: Sequence[Expr]) -> dict[Atom, Interval]:
+    """What facts c*atom + k >= 0 say of atoms that are no symbols; of those that are, the ranges tell."""
+    found: dict[Atom, Interval] = {}
+    for fact in facts:
+        terms = [(mono, c) for mono, c in fact.terms if mono]
+        if len(terms) == 1 and len(terms[0][0]) == 1 and terms[0][0][0][1] == 1:
+            atom, c, k = terms[0][0][0][0], terms[0][1], fact.constant_term()
+            if atom.kind != SYMBOL:
+                side: Interval = (-(k // c), None) if c > 0 else (None, k // -c)
+                found[atom] = meet(found.get(atom, (None, None)), side)
+    return found

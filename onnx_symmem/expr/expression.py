@@ -19,7 +19,7 @@ Division by a symbolic size assumes that the size is not zero, as the program th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from math import gcd, prod
+from math import prod
 
 import numpy as np
 
@@ -32,12 +32,12 @@ from onnx_symmem.expr.atom import (
     SYMBOL,
     Atom,
     Monomial,
-    common_monomial,
     monomial_order,
-    monomial_over,
     terms_text,
     terms_times,
 )
+from onnx_symmem.expr.division import cancelled, exact_quotient, whole_part
+from onnx_symmem.expr.scaled import as_ratio, canonical, is_decimal, product_f32, unrounded
 
 __all__ = ["ONE", "ZERO", "Expr", "ceildiv", "maximum", "minimum", "rebuild", "scaled_floor"]
 
@@ -230,20 +230,8 @@ class Expr:
 
     def exact_quotient(self, divisor: Expr) -> Expr | None:
         """q with q * divisor == self as polynomials, or None where there is none."""
-        if not divisor.terms:
-            return None
-        lead, lead_c = divisor.terms[0]
-        rest, quotient = self, ZERO
-        for _ in range(len(self.terms) * 4 + 4):
-            if not rest.terms:
-                return quotient
-            mono, c = rest.terms[0]
-            over = monomial_over(mono, lead)
-            if over is None or c % lead_c:
-                return None
-            part = Expr({over: c // lead_c})
-            quotient, rest = quotient + part, rest - part * divisor
-        return None
+        quotient = exact_quotient(self.terms, divisor.terms) if divisor.terms else None
+        return None if quotient is None else Expr(quotient)
 
     # -- identity ----------------------------------------------------------------------------------
     def __hash__(self) -> int:
@@ -288,7 +276,7 @@ def rebuild(atom: Atom, args: tuple[Expr, ...]) -> Expr:
     if atom.kind == FLOORDIV:
         return args[0] // args[1]
     if atom.kind == SCALED_FLOOR:
-        return scaled_floor(args[0], float(atom.name))
+        return scaled_floor(*zip(args[::2], args[1::2], strict=True))
     return maximum(*args) if atom.kind == MAX else minimum(*args)
 
 
@@ -314,45 +302,22 @@ def _floordiv_by_term(top: Expr, bottom: Expr) -> Expr:
     mono, c = bottom.terms[0]
     if c < 0:
         return _floordiv_by_term(-top, -bottom)
-    whole: Terms = {}
-    rest: Terms = {}
-    for m, k in top.terms:
-        over = monomial_over(m, mono)
-        if over is None:
-            rest[m] = k
-            continue
-        if k // c:
-            whole[over] = k // c
-        if k % c:
-            rest[m] = k % c
+    whole, rest = whole_part(top.terms, mono, c)
     quotient, left = Expr(whole), Expr(rest)
     if not left.terms:
         return quotient
     nested = _nested(left, c) if not mono else None
     if nested is not None:
         return quotient + nested
-    # Cancel the common monomial and the common integer factor of the non-constant terms.
-    common = common_monomial([m for m, _ in left.terms] + [mono])
-    if common:
-        left = Expr({monomial_over(m, common) or (): k for m, k in left.terms})
-        mono = monomial_over(mono, common) or ()
-    if not mono:
-        factor = gcd(c, *(k for m, k in left.terms if m))
-        if factor > 1:
-            left = Expr({m: k // factor for m, k in left.terms})
-            c //= factor
-        if c == 1:
-            return quotient + left
+    terms, below, divisor = cancelled(rest, mono, c)
+    left = Expr(terms)
+    if not below:
         value = left.as_int()
-        if value is not None:
-            return quotient + value // c
-        if common or factor > 1:
-            return quotient + _floordiv(left, Expr.const(c))
-    else:
-        factor = gcd(c, *(k for _, k in left.terms))
-        left = Expr({m: k // factor for m, k in left.terms})
-        c //= factor
-    return quotient + Expr.of(Atom(FLOORDIV, args=(left, Expr({mono: c}))))
+        if divisor == 1 or value is not None:
+            return quotient + (left if value is None else value // divisor)
+        if divisor != c or mono:
+            return quotient + _floordiv(left, Expr.const(divisor))
+    return quotient + Expr.of(Atom(FLOORDIV, args=(left, Expr({below: divisor}))))
 
 
 def _nested(top: Expr, divisor: int) -> Expr | None:
@@ -405,24 +370,25 @@ def minimum(*values: Expr | int) -> Expr:
     return _extremum(MIN, values)
 
 
-def scaled_floor(value: Expr | int, scale: float) -> Expr:
-    """floor(float32(value) * float32(scale)), the size rule of ONNX Runtime's Resize.
+def scaled_floor(*factors: Expr | float | tuple[Expr | int, Expr | int]) -> Expr:
+    """The floor of a product in float32, the rule of ONNX Runtime's Resize: see scaled.py.
 
-    Exact forms are used where the product cannot round for sizes below 2**24: integer scales and
-    reciprocals of powers of two. Elsewhere the rounding of float32 is part of the value and the
-    result is an atom of its own.
+    A factor is a size, a decimal, or a numerator and a denominator. Where no rounding shows in the floor as
+    long as sizes are below 2**24, the result is the exact one.
     """
-    value = Expr.lift(value)
-    single = np.float32(scale)
-    constant = value.as_int()
-    if constant is not None:
-        return Expr.const(int(np.floor(np.float32(constant) * single)))
-    if single == np.floor(single) and 0 < single <= 1 << 16:
-        return value * int(single)
-    inverse = np.float32(1) / single if single > 0 else np.float32(0)
-    if inverse == np.floor(inverse) and inverse > 0 and int(inverse) & (int(inverse) - 1) == 0:
-        return value // int(inverse)
-    return Expr.of(Atom(SCALED_FLOOR, str(single), (value,)))
+    parts = (f if isinstance(f, tuple) else as_ratio(f) if isinstance(f, float) else (f, 1) for f in factors)
+    product = canonical([(_number(top), _number(bottom)) for top, bottom in parts])
+    if all(map(is_decimal, product)):
+        return Expr.const(int(np.floor(product_f32(product))) if product else 0)  # type: ignore[arg-type]
+    exact = unrounded(product)
+    if exact is not None:
+        return Expr.lift(exact[0]) // exact[1]
+    return Expr.of(Atom(SCALED_FLOOR, args=tuple(Expr.lift(part) for factor in product for part in factor)))
+
+
+def _number(part: Expr | int) -> Expr | int:
+    value = Expr.lift(part).as_int()
+    return part if value is None else value
 
 
 _SMALL: dict[int, Expr] = {}

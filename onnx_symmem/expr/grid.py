@@ -10,10 +10,9 @@ from onnx_symmem.errors import DomainError, ExpressionError
 from onnx_symmem.expr.atom import FLOORDIV, MAX, SCALED_FLOOR, SYMBOL, Atom, Monomial
 from onnx_symmem.expr.exact import IntArray, absolute, add, as_integers, multiply, power
 from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.scaled import LARGEST
 
 __all__ = ["Grid", "evaluate"]
-
-_EXACT_FLOAT32 = 1 << 100  # magnitudes above do not fit float32
 
 
 class Grid:
@@ -43,10 +42,7 @@ class Grid:
                 raise ExpressionError(f"{atom.text()}: division by zero at a shape")
             return values[0] // values[1]
         if atom.kind == SCALED_FLOOR:
-            if absolute(values[0]) > _EXACT_FLOAT32:
-                raise ExpressionError(f"{atom.text()}: a size beyond float32")
-            scaled = np.floor(values[0].astype(np.float32) * np.float32(atom.name))
-            return as_integers([int(x) for x in scaled])
+            return _scaled(atom, values)
         result = values[0]
         for other in values[1:]:
             result = np.maximum(result, other) if atom.kind == MAX else np.minimum(result, other)
@@ -77,6 +73,22 @@ class Grid:
         if any(row.dtype == object for row in rows):
             rows = [row.astype(object) for row in rows]
         return np.stack(rows)
+
+
+def _scaled(atom: Atom, values: Sequence[IntArray]) -> IntArray:
+    """Values of a floor_f32 from those of its tops and bottoms in turn; the last factors are joined first."""
+    if max(map(absolute, values)) > LARGEST:
+        raise ExpressionError(f"{atom.text()}: a size beyond float32")
+    if not all(np.all(bottom != 0) for bottom in values[1::2]):
+        raise ExpressionError(f"{atom.text()}: division by zero at a shape")
+    singles = [value.astype(np.float32) for value in values]
+    result = np.ones(len(values[0]), dtype=np.float32)
+    with np.errstate(over="ignore", under="ignore"):
+        for k in range(len(singles) - 2, -1, -2):
+            result = singles[k] / singles[k + 1] * result
+    if not np.all(np.isfinite(result)):
+        raise ExpressionError(f"{atom.text()}: a product beyond float32")
+    return as_integers([int(x) for x in np.floor(result)])
 
 
 def evaluate(exprs: Sequence[Expr], shapes: Sequence[Mapping[str, int]]) -> IntArray:

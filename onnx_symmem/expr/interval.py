@@ -7,23 +7,28 @@ polynomials whose coefficients have one sign, and outer bounds elsewhere: the be
     from the low corner    x = low + x', where every x' >= 0
     without floors         q = p // d lies in [(p - d + 1)/d, p/d], by the sign of its cofactor
     by cases               max(a, b) is a or b, whichever it is
+    by what cancels        floor_f32(x, 160/x) is about 160, whatever x is
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+
+import numpy as np
 
 from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, Atom, Monomial
-from onnx_symmem.expr.expression import ZERO, Expr
+from onnx_symmem.expr.expression import ZERO, Expr, rebuild
+from onnx_symmem.expr.scaled import LARGEST, lines_of
 
-__all__ = ["Interval", "Intervals"]
+__all__ = ["Interval", "Intervals", "meet"]
 
 Interval = tuple[int | None, int | None]
 
 _EVERYTHING: Interval = (None, None)
-_MAX_FLOAT32 = 1 << 100  # far below float32's overflow; sizes are far below this
 _DEPTH = 4  # atoms taken apart on the way to a bound
+_EXTREMA = 4  # extrema in one product, which are told apart case by case
 
 
 def add(a: Interval, b: Interval) -> Interval:
@@ -85,6 +90,35 @@ def hull_min(a: Interval, b: Interval) -> Interval:
     return scale(hull_max(scale(a, -1), scale(b, -1)), -1)
 
 
+def product_interval(parts: Sequence[Interval]) -> Interval:
+    """Interval of a floor_f32 from those of tops and bottoms in turn; no bounds where one may be 0."""
+    low = high = np.float32(1)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        for (a, b), (small, large) in zip(parts[-2::-2], parts[-1::-2], strict=True):
+            if small is None or small <= 0:
+                return _EVERYTHING
+            # Every rounding is monotone: that of an end is an end.
+            bottoms = (_single(small, 1), _single(large, 1))
+            tops = (_single(a, -1), _single(b, 1))
+            least = tops[0] / bottoms[0 if tops[0] < 0 else 1]
+            most = tops[1] / bottoms[1 if tops[1] < 0 else 0]
+            corners = [
+                np.float32(0) if x == 0 or y == 0 else x * y for x in (low, high) for y in (least, most)
+            ]
+            low, high = min(corners), max(corners)
+    return (
+        None if np.isinf(low) else int(np.floor(low)),
+        None if np.isinf(high) else int(np.floor(high)),
+    )
+
+
+def _single(end: int | None, infinite: int) -> np.float32:
+    if end is None or abs(end) > LARGEST:
+        sign = infinite if end is None else _sign((end, 0))
+        return np.float32(sign * (LARGEST if sign == -infinite else np.inf))
+    return np.float32(end)
+
+
 def meet(a: Interval, b: Interval) -> Interval:
     """Values in both intervals."""
     highs = [end for end in (a[1], b[1]) if end is not None]
@@ -94,9 +128,13 @@ def meet(a: Interval, b: Interval) -> Interval:
 
 @dataclass(slots=True)
 class Intervals:
-    """Bounds of expressions over symbols whose intervals `symbol` tells; answers are kept."""
+    """Bounds of expressions over symbols whose intervals `symbol` tells; answers are kept.
+
+    `told` are intervals of atoms that are known otherwise.
+    """
 
     symbol: Callable[[str], Interval]
+    told: Mapping[Atom, Interval] = field(default_factory=dict)
     _atoms: dict[Atom, Interval] = field(default_factory=dict)
     _known: dict[Expr, Interval] = field(default_factory=dict)
 
@@ -111,7 +149,10 @@ class Intervals:
         """The interval of an atom, from those of its operands."""
         found = self._atoms.get(atom)
         if found is None:
-            found = self._atoms[atom] = self._atom_bounds(atom)
+            found = self._atom_bounds(atom)
+            if atom in self.told:
+                found = meet(found, self.told[atom])
+            self._atoms[atom] = found
         return found
 
     def _atom_bounds(self, atom: Atom) -> Interval:
@@ -121,17 +162,33 @@ class Intervals:
         if atom.kind == FLOORDIV:
             return floordiv(operands[0], operands[1])
         if atom.kind == SCALED_FLOOR:
-            low, high = (
-                None
-                if end is None or abs(end) > _MAX_FLOAT32
-                else Atom(SCALED_FLOOR, atom.name, (Expr.const(end),)).evaluate({})
-                for end in operands[0]
-            )
-            return low, high
+            return self._scaled_bounds(atom, operands)
         hull = operands[0]
         for other in operands[1:]:
             hull = hull_max(hull, other) if atom.kind == MAX else hull_min(hull, other)
         return hull
+
+    def _scaled_bounds(self, atom: Atom, operands: list[Interval]) -> Interval:
+        """Of a floor_f32: from its factors, by the cases of an extremum in them, and from what cancels."""
+        found = product_interval(operands)
+        lines = lines_of(atom.args)
+        if lines is not None:
+            low, high = self.of(Expr.lift(lines.size))
+            if low is not None and low >= 0:
+                most = None if high is None else high * lines.high // lines.n
+                return meet(found, (low * lines.low // lines.n, most))
+        extrema = [k for k, part in enumerate(atom.args) if _extremum_of(part) is not None]
+        if not extrema or len(extrema) > _EXTREMA or any(low is None or low < 0 for low, _ in operands):
+            return found
+        k, below = extrema[0], extrema[0] % 2
+        extremum = _extremum_of(atom.args[k])
+        assert extremum is not None
+        if below and any((self.of(case)[0] or 0) < 1 for case in extremum.args):
+            return found
+        # A quotient is the smaller, the larger its denominator.
+        hull = hull_max if (extremum.kind == MAX) != bool(below) else hull_min
+        cases = [rebuild(atom, (*atom.args[:k], case, *atom.args[k + 1 :])) for case in extremum.args]
+        return meet(found, reduce(hull, map(self.of, cases)))
 
     def _bounds(self, expr: Expr) -> Interval:
         constant = expr.as_int()
@@ -209,6 +266,11 @@ class Intervals:
             if total == _EVERYTHING:
                 break
         return total
+
+
+def _extremum_of(expr: Expr) -> Atom | None:
+    atom = expr.as_atom()
+    return atom if atom is not None and atom.kind in (MAX, MIN) else None
 
 
 def _power(a: Interval, power: int) -> Interval:

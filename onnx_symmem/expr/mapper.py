@@ -13,9 +13,9 @@ from math import lcm
 import numpy as np
 
 from onnx_symmem.expr.atom import SYMBOL, Atom, Monomial
-from onnx_symmem.expr.certificate import float32_slopes
 from onnx_symmem.expr.exact import IntArray, add, as_integers, multiply
 from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.scaled import lines_of
 
 __all__ = ["Exponents", "Mapper", "Number", "Opaque", "Poly", "multiplied", "plus", "times"]
 
@@ -159,13 +159,15 @@ class Mapper:
             if opaque.high is not None:
                 return {variables[0]: -1, self.zero: opaque.high}, 1
             return {variables[0]: 1, variables[1]: -1}, 1
-        top, bottom = self.expr(atom.args[0])
         if opaque.step == "linked":
+            top, bottom = self.expr(atom.args[0])
             divisor = atom.args[1].as_int() or 1
             return _sum(top, {variables[0]: -bottom}), bottom * divisor
-        a, b, n = float32_slopes(atom.name) or (0, 0, 1)
-        line = multiplied(top, {self.zero: a, variables[0]: b - a})
-        return _sum(line, {variables[1]: n * bottom, self.zero: -n * bottom}), n * bottom
+        lines = lines_of(atom.args)
+        assert lines is not None
+        top, bottom = self.expr(Expr.lift(lines.size))
+        line = multiplied(top, {self.zero: lines.low, variables[0]: lines.high - lines.low})
+        return _sum(line, {variables[1]: lines.n * bottom, self.zero: -lines.n * bottom}), lines.n * bottom
 
     def _divided(self, atom: Atom) -> Poly:
         """A floor division whose numerator is, in every class, a multiple of the divisor plus a number."""

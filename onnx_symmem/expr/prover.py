@@ -73,7 +73,7 @@ class Prover:
         others = _others(images)
         facts = any(fact.symbols() & set(self.symbols) for fact in domain.facts())
         floors = any(atom.kind == FLOORDIV for atom in others)
-        self._divisors = sorted({a.args[1] for a in others if _divides_by_size(a)}, key=Expr.sort_key)
+        self._divisors = sorted({d for a in others for d in a.divisors}, key=Expr.sort_key)
         self._recipes: list[Recipe] = [SHIFT]
         if others or facts:
             self._recipes.append(LINKED)
@@ -306,10 +306,6 @@ class Prover:
 def _others(images: Sequence[Expr]) -> set[Atom]:
     inside = with_inner(atom for image in images for atom in image.atoms())
     return {atom for atom in inside if atom.kind != SYMBOL}
-
-
-def _divides_by_size(atom: Atom) -> bool:
-    return atom.kind == FLOORDIV and not atom.args[1].is_const
 
 
 def _nonzero(divisor: Expr, shape: Shape) -> bool:

@@ -137,7 +137,7 @@ class Screen:
         return self._images[atom]
 
     def _distances(self, atom: Atom) -> Expr | None:
-        if any(a.kind == FLOORDIV and not a.args[1].is_const for a in with_inner([atom])):
+        if any(a.divisors for a in with_inner([atom])):
             return None  # shapes at which the divisor is zero are none
         ranges = {name: self.domain.range_of(name) for name in sorted(atom.symbols())}
         widths = {n: None if r.hi is None else (r.hi - r.lo) // r.divisor for n, r in ranges.items()}

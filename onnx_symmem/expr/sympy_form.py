@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_symmem.expr.atom import FLOORDIV, MAX, SCALED_FLOOR, SYMBOL, Atom
 from onnx_symmem.expr.domain import Domain
-from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.expression import Expr, scaled_floor
+from onnx_symmem.expr.scaled import factor_text
 
 if TYPE_CHECKING:
     import sympy
@@ -19,10 +20,10 @@ __all__ = ["to_sympy"]
 
 
 def to_sympy(expr: Expr | int, domain: Domain | None = None) -> sympy.Expr:
-    """The expression in sympy: integer symbols, floor, Max, Min, and `floor_f32(x, scale)`.
+    """The expression in sympy: integer symbols, floor, Max, Min, and `floor_f32` of two factors or more.
 
     Symbols are positive, or non-negative where the domain lets them be 0; an eliminated symbol stays one.
-    The function floor_f32 evaluates once its operand is a number.
+    The function floor_f32 evaluates once its factors are numbers.
     """
     import sympy
 
@@ -36,7 +37,12 @@ def to_sympy(expr: Expr | int, domain: Domain | None = None) -> sympy.Expr:
         if atom.kind == FLOORDIV:
             return sympy.floor(operands[0] / operands[1])
         if atom.kind == SCALED_FLOOR:
-            return _floor_f32()(operands[0], sympy.Rational(atom.name))
+            decimals = [top.is_const and bottom.is_const for top, bottom in atom.factors]
+            factors = [
+                sympy.Rational(factor_text(top, bottom)) if decimal else operands[2 * k] / operands[2 * k + 1]
+                for k, ((top, bottom), decimal) in enumerate(zip(atom.factors, decimals, strict=True))
+            ]
+            return _floor_f32()(*factors)
         return sympy.Max(*operands) if atom.kind == MAX else sympy.Min(*operands)
 
     def of_expr(value: Expr) -> Any:
@@ -54,11 +60,11 @@ def _floor_f32() -> Any:
     """The class of sympy's functions for the float32 floor of Resize."""
     import sympy
 
-    def evaluated(_cls: Any, size: Any, scale: Any) -> Any:
-        if not isinstance(size, sympy.Integer):
+    def evaluated(_cls: Any, *factors: Any) -> Any:
+        if not all(isinstance(factor, sympy.Rational) for factor in factors):
             return None
-        atom = Atom(SCALED_FLOOR, str(float(scale)), (Expr.const(int(size)),))
-        return sympy.Integer(atom.evaluate({}))
+        value = scaled_floor(*((int(factor.p), int(factor.q)) for factor in factors))
+        return sympy.Integer(value.as_int())
 
-    methods = {"nargs": 2, "is_integer": True, "eval": classmethod(evaluated)}
+    methods = {"is_integer": True, "eval": classmethod(evaluated)}
     return type("floor_f32", (sympy.Function,), methods)

@@ -9,7 +9,8 @@
     name     := a Python identifier; sym('any text') is the symbol of that name
 
 Functions: floor, ceil, ceiling, Max, Min, Mod, FloorDiv, CeilDiv and their spellings in sympy, torch
-and ONNX Runtime's symbolic shape inference; floor_f32(x, scale) is the float32 floor of Resize.
+and ONNX Runtime's symbolic shape inference; floor_f32(x, scale) is the float32 floor of Resize, of as many
+factors as were rounded.
 Fractions are exact between the operators, and a whole text has to be an integer for every size:
 `floor(H/2 + 1/2)` reads as `(H + 1)//2`, a bare `H/2` is refused. Text is never executed.
 """
@@ -288,18 +289,22 @@ class _Parser:
             return _extremum(_EXTREMA[function], values)
         if function == "ModularIndexing" and len(values) == 3:
             return _floordiv(values[0], values[1]).mod(values[2])
-        if function == "floor_f32" and len(values) == 2:
-            return self.scaled(values[0], values[1], position)
+        if function == "floor_f32":
+            return self.scaled(values, position)
         known = sorted({*_UNARY, *_BINARY, *_EXTREMA, "ModularIndexing", "floor_f32", "sym"})
         if function not in known:
             raise self.error(f"unknown function {function!r}, expected one of {', '.join(known)}", position)
         raise self.error(f"{function} does not take {len(values)} arguments", position)
 
-    def scaled(self, value: _Ratio, scale: _Ratio, position: int) -> _Ratio:
-        top, bottom = scale.top.as_int(), scale.bottom.as_int()
-        if top is None or bottom is None or top <= 0:
-            raise self.error("floor_f32 takes a size and a scale above 0", position)
-        return _Ratio(scaled_floor(self.integer(value), float(Fraction(top, bottom))), ONE)
+    def scaled(self, factors: list[_Ratio], position: int) -> _Ratio:
+        for factor in factors[1:]:
+            top = factor.top.as_int()
+            if top is not None and top <= 0:
+                raise self.error("floor_f32 takes a size and a scale above 0", position)
+        try:
+            return _Ratio(scaled_floor(*((factor.top, factor.bottom) for factor in factors)), ONE)
+        except ExpressionError as error:
+            raise self.error(f"floor_f32 of {error}", position) from error
 
     def unquoted(self, text: str, position: int) -> str:
         def plain(match: re.Match[str]) -> str:

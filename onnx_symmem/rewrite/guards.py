@@ -23,7 +23,7 @@ from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from onnx_symmem.errors import UnsupportedModel
 from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, Atom, Monomial
 from onnx_symmem.expr.domain import Domain
-from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.expression import ONE, Expr
 
 __all__ = ["FITS", "LEAST", "LIMIT", "Guard", "GuardNodes", "guard_nodes"]
 
@@ -216,16 +216,13 @@ class _Writer:
             waiting = _innermost(exprs, vector.place)
             if not waiting:
                 return vector
-            operands = list(dict.fromkeys(arg for atom in waiting for arg in atom.args))
+            scaled = [ONE] if any(atom.kind == SCALED_FLOOR for atom in waiting) else []
+            operands = list(dict.fromkeys([*(arg for atom in waiting for arg in atom.args), *scaled]))
             at = {expr: k for k, expr in enumerate(operands)}
             values = self._values(vector, operands, (len(operands),), "operands")
             parts, place, length = [vector.name], dict(vector.place), vector.length
-            for kind, compute in (
-                (FLOORDIV, self._floordiv),
-                (MAX, self._extremes),
-                (MIN, self._extremes),
-                (SCALED_FLOOR, self._scaled),
-            ):
+            whole = {FLOORDIV: self._floordiv, MAX: self._extremes, MIN: self._extremes}
+            for kind, compute in {**whole, SCALED_FLOOR: self._scaled}.items():
                 atoms = [atom for atom in waiting if atom.kind == kind]
                 if atoms:
                     parts.append(compute(values, atoms, at))
@@ -258,12 +255,18 @@ class _Writer:
         )
 
     def _scaled(self, values: str, atoms: Sequence[Atom], at: Mapping[Expr, int]) -> str:
+        """Floors of products in float32, the last factors first; a factor that is missing is 1."""
         count, kind = len(atoms), TensorProto.FLOAT
-        picked = self._picked(values, [at[a.args[0]] for a in atoms], "to_scale")
-        single = self._op("Cast", [picked], "single", kind, count, to=kind)
-        scales = self._constant(np.array([np.float32(a.name) for a in atoms], np.float32))
-        scaled = self._op("Mul", [single, scales], "scaled", kind, count)
-        floor = self._op("Floor", [scaled], "floor", kind, count)
+        product = ""
+        for k in reversed(range(max(len(a.factors) for a in atoms))):
+            factors = [a.factors[k] if k < len(a.factors) else (ONE, ONE) for a in atoms]
+            singles = []
+            for parts in zip(*factors, strict=True):
+                picked = self._picked(values, [at[e] for e in parts], "to_scale")
+                singles.append(self._op("Cast", [picked], "single", kind, count, to=kind))
+            factor = self._op("Div", singles, "factors", kind, count)
+            product = self._op("Mul", [factor, product], "scaled", kind, count) if product else factor
+        floor = self._op("Floor", [product], "floor", kind, count)
         return self._op("Cast", [floor], "scaled_sizes", TensorProto.INT64, count, to=TensorProto.INT64)
 
     def _values(self, vector: _Vector, exprs: Sequence[Expr], dims: tuple[int, ...], what: str) -> str:

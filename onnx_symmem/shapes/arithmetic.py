@@ -14,7 +14,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_symmem.expr.expression import ONE, ZERO, Expr, maximum, minimum
-from onnx_symmem.shapes.estimates import PRECISE, floor_between
+from onnx_symmem.shapes.estimates import converted, floor_between
 from onnx_symmem.shapes.facts import Facts
 from onnx_symmem.shapes.growth import is_grown
 from onnx_symmem.shapes.reals import (
@@ -27,6 +27,7 @@ from onnx_symmem.shapes.reals import (
     real_extremum,
     real_floor,
     real_mul,
+    real_reciprocal,
     real_sum,
     rounded,
 )
@@ -62,7 +63,7 @@ def _sqrt(_facts: Facts, elem: int, item: Item) -> Item:
 
 
 def _reciprocal(facts: Facts, elem: int, item: Item) -> Item:
-    return _div(facts, elem, 1.0, item)
+    return real_reciprocal(facts, elem, item)
 
 
 def _not(_facts: Facts, _elem: int, item: Item) -> Item:
@@ -153,20 +154,20 @@ def fmod(facts: Facts, elem: int, a: Item, b: Item) -> Item:
     return facts.simplify(a - b * quotient) if isinstance(quotient, Expr) else None
 
 
-def _max(facts: Facts, _elem: int, a: Item, b: Item) -> Item:
+def _max(facts: Facts, elem: int, a: Item, b: Item) -> Item:
     if isinstance(a, Expr) and isinstance(b, Expr):
         return facts.simplify(maximum(a, b))
     if isinstance(a, float) and isinstance(b, float):
         return max(a, b)
-    return real_extremum(facts, a, b, True)
+    return real_extremum(facts, elem, a, b, True)
 
 
-def _min(facts: Facts, _elem: int, a: Item, b: Item) -> Item:
+def _min(facts: Facts, elem: int, a: Item, b: Item) -> Item:
     if isinstance(a, Expr) and isinstance(b, Expr):
         return facts.simplify(minimum(a, b))
     if isinstance(a, float) and isinstance(b, float):
         return min(a, b)
-    return real_extremum(facts, a, b, False)
+    return real_extremum(facts, elem, a, b, False)
 
 
 def _pow(_facts: Facts, elem: int, a: Item, b: Item) -> Item:
@@ -305,7 +306,7 @@ def _to_float(facts: Facts, source: int, target: int, item: Item) -> Item:
     if isinstance(item, Real):
         return item if target == source or (target == TensorProto.DOUBLE and is_exact(item)) else None
     if isinstance(item, Estimate):
-        return item if target in PRECISE else None
+        return converted(item, source, target)
     if not isinstance(item, Expr):
         return None
     value = item.as_int()

@@ -12,7 +12,14 @@ from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.expression import ZERO, Expr
 from onnx_symmem.shapes.forms import as_ceilings, as_extremum, with_divisors, without_presence
 from onnx_symmem.shapes.growth import is_grown
-from onnx_symmem.shapes.solve import divisor_of, elimination, never_zero, symbol_bound, without_common_factor
+from onnx_symmem.shapes.solve import (
+    divisor_of,
+    elimination,
+    never_zero,
+    symbol_bound,
+    undivided,
+    without_common_factor,
+)
 from onnx_symmem.shapes.table import Limit
 
 __all__ = ["Facts", "strongest"]
@@ -186,10 +193,15 @@ class Facts:
     def require_nonneg(self, expr: Expr, node: str, reason: str) -> None:
         """expr >= 0 in every run: note the limit and narrow the domain, unless it was known already."""
         expr = self.simplify(expr)
-        if expr.is_const or self.at_least(expr, 0):
+        if expr.is_const or expr in self._domain.inequalities or self.at_least(expr, 0):
             return
         self._join(self._closure(expr))
         single = symbol_bound(expr)
+        parts = undivided(expr) if single is None else [expr]
+        if parts != [expr]:
+            for part in parts:
+                self.require_nonneg(part, node, reason)
+            return
         try:
             if single is None:
                 self._domain = self._domain.with_inequality(expr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from onnx_symmem.expr.atom import Atom
 from onnx_symmem.expr.expression import Expr
 
 __all__ = ["MAX_DEPTH", "MAX_TERMS", "extent", "is_grown"]
@@ -21,12 +22,22 @@ def extent(expr: Expr) -> tuple[int, int]:
     terms, depth = len(expr.terms), 0
     for mono, _ in expr.terms:
         for atom, _ in mono:
+            if _is_scaled(atom):
+                continue  # as good as a symbol: its bounds are all that is used of it
             # Reasoning about an extremum tries its operands one by one.
             terms += EXTREMUM if atom.kind in ("max", "min") else 0
             for inner in atom.args:
                 more, deeper = extent(inner)
                 terms, depth = terms + more, max(depth, deeper + 1)
     return terms, depth
+
+
+def _is_scaled(atom: Atom) -> bool:
+    """Whether the atom is a size scaled in float32, or the smallest or largest of several."""
+    if atom.kind in ("max", "min"):
+        operands = [operand.as_atom() for operand in atom.args]
+        return all(operand is not None and operand.kind == "floor_f32" for operand in operands)
+    return atom.kind == "floor_f32"
 
 
 def is_grown(expr: Expr, max_terms: int = MAX_TERMS, max_depth: int = MAX_DEPTH) -> bool:

@@ -1,10 +1,10 @@
-"""Floats that come from sizes: exact quotients, and single rounded products.
+"""Floats that come from sizes: exact quotients, single rounded products, longer computations as estimates.
 
 A float made of sizes stays a quotient as long as at most one rounding happened, and floor, ceil and
 truncation of the rounded value are those of the exact one. That holds for n / d with integers n below
 2**24 (float32) or 2**53 (float64): n / d lies at least 1 / d from the next integer, which is more than
 half a unit in the last place; and for powers of two at any place. A product with another scale rounds;
-`scaled_floor` keeps that rounding in the expression. What fits none of these is unknown.
+`scaled_floor` keeps that rounding in the expression. What fits none of these is the business of `estimates`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_symmem.expr.expression import Expr, ceildiv, maximum, minimum, scaled_floor
+from onnx_symmem.expr.scaled import is_scale
 from onnx_symmem.shapes.estimates import (
     estimated_extremum,
     estimated_product,
@@ -24,11 +25,11 @@ from onnx_symmem.shapes.estimates import (
     floor_between,
 )
 from onnx_symmem.shapes.facts import Facts
-from onnx_symmem.shapes.values import Estimate, Item, Real
+from onnx_symmem.shapes.values import Between, Estimate, Item, Real
 
 __all__ = [
     "constant", "fits", "is_exact", "lifted", "real_ceil", "real_div", "real_extremum", "real_floor",
-    "real_mul", "real_sum", "rounded",
+    "real_mul", "real_reciprocal", "real_sum", "rounded",
 ]  # fmt: skip
 
 _NUMPY: dict[int, Any] = {
@@ -133,7 +134,7 @@ def real_mul(facts: Facts, elem: int, a: Item, b: Item) -> Item:
         if whole is not None:
             return _quotient(facts, whole * factor, 1, elem)
         return _quotient(facts, x.num * factor, den, elem)
-    if elem == TensorProto.FLOAT and x.den == 1:
+    if elem == TensorProto.FLOAT and x.den == 1 and is_scale(b):
         return Real(x.num, 1, b)
     return estimated_product(facts, elem, a, b)
 
@@ -142,16 +143,26 @@ def real_div(facts: Facts, elem: int, a: Item, b: Item) -> Item:
     """a / b: exact floors follow where b is an integer or a power of two."""
     pair = _exact_pair(a, b)
     if pair is None:
-        return estimated_quotient(facts, elem, a, b)
+        return estimated_quotient(facts, elem, a, b, exact=False)
     x, y = pair
     divisor = y.num.as_int()
     # By p / 2**k, the multiple of p nearest below is not what floor finds: integers and powers of two only.
     if not divisor or (y.den > 1 and not _is_power_of_two(abs(divisor))):
-        return estimated_quotient(facts, elem, a, b)
+        return estimated_quotient(facts, elem, a, b, exact=a != 1.0)
     num, den = x.num * y.den, x.den * abs(divisor)
     num = -num if divisor < 0 else num
     whole = num.exact_quotient(Expr.const(den))
     return _quotient(facts, num, den, elem) if whole is None else _quotient(facts, whole, 1, elem)
+
+
+def real_reciprocal(facts: Facts, elem: int, item: Item) -> Item:
+    """1 / item, by an operator that stays what it is."""
+    if isinstance(item, float):
+        return constant(np.divide, elem, 1.0, item)
+    found = real_div(facts, elem, 1.0, item)
+    if isinstance(found, Estimate) and _exact_pair(1.0, item) is not None:
+        return estimated_quotient(facts, elem, 1.0, item, exact=True)
+    return found
 
 
 def real_floor(facts: Facts, elem: int, item: Item) -> Item:
@@ -159,7 +170,7 @@ def real_floor(facts: Facts, elem: int, item: Item) -> Item:
     if isinstance(item, float):
         return constant(np.floor, elem, item)
     if isinstance(item, Estimate):
-        return floor_between(facts, item)
+        return _whole(floor_between(facts, item))
     if not isinstance(item, Real):
         return None
     if item.scale != 1.0:
@@ -167,12 +178,16 @@ def real_floor(facts: Facts, elem: int, item: Item) -> Item:
     return Real(facts.simplify(item.num // item.den))
 
 
+def _whole(found: Expr | Between | None) -> Item:
+    return Real(found) if isinstance(found, Expr) else found
+
+
 def real_ceil(facts: Facts, elem: int, item: Item) -> Item:
     """ceil(item), still a float."""
     if isinstance(item, float):
         return constant(np.ceil, elem, item)
     if isinstance(item, Estimate):
-        return floor_between(facts, item, 1)
+        return _whole(floor_between(facts, item, 1))
     if not isinstance(item, Real):
         return None
     if item.scale != 1.0:
@@ -180,11 +195,11 @@ def real_ceil(facts: Facts, elem: int, item: Item) -> Item:
     return Real(facts.simplify(ceildiv(item.num, item.den)))
 
 
-def real_extremum(facts: Facts, a: Item, b: Item, largest: bool) -> Item:
+def real_extremum(facts: Facts, elem: int, a: Item, b: Item, largest: bool) -> Item:
     """The larger or smaller of two floats."""
     pair = _exact_pair(a, b)
     if pair is None:
-        return estimated_extremum(facts, a, b, largest)
+        return estimated_extremum(facts, elem, a, b, largest)
     x, y = pair
     den = max(x.den, y.den)
     pick = maximum if largest else minimum

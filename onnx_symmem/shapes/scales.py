@@ -60,6 +60,14 @@ def _first_difference(p: int, q: int, single: np.float32, up: bool) -> int:
     return EXACT
 
 
+def _scale_of(atom: Atom) -> float | None:
+    """The scale of an atom that is the floor of one size times a decimal."""
+    if atom.kind != SCALED_FLOOR or len(atom.args) != 4 or atom.args[1] != 1:
+        return None
+    top, bottom = (part.as_int() for part in atom.args[2:])
+    return None if top is None or bottom is None else top / bottom
+
+
 def has_scales(expr: Expr) -> bool:
     """Whether a float32 floor stands anywhere in the expression."""
     return any(a.kind == SCALED_FLOOR or any(map(has_scales, a.args)) for a in expr.atoms())
@@ -75,10 +83,11 @@ def as_fractions(expr: Expr, allowed: Callable[[Expr, FractionScale], bool]) -> 
         if atom.kind == SYMBOL:
             return Expr.of(atom)
         args = tuple(as_fractions(arg, allowed) for arg in atom.args)
-        if atom.kind != SCALED_FLOOR:
+        scale = _scale_of(atom)
+        if scale is None:
             return rebuild(atom, args)
         size, up = (-args[0], True) if args[0].terms[0][1] < 0 else (args[0], False)
-        fraction = fraction_of(float(atom.name), up)
+        fraction = fraction_of(scale, up)
         if fraction is None or not allowed(size, fraction):
             return rebuild(atom, args)
         whole = size * fraction.p

@@ -12,7 +12,7 @@ from math import gcd, lcm
 from onnx_symmem.expr.atom import Atom
 from onnx_symmem.expr.expression import Expr
 
-__all__ = ["divisor_of", "elimination", "never_zero", "symbol_bound", "without_common_factor"]
+__all__ = ["divisor_of", "elimination", "never_zero", "symbol_bound", "undivided", "without_common_factor"]
 
 MAX_RESIDUES = 512
 _K = "\0k"  # a symbol that no model can name
@@ -50,6 +50,24 @@ def _at_most(atom: Atom, most: int) -> tuple[str, int | None, int | None] | None
     if divisor is not None and divisor > 0:
         return symbol_bound(Expr.const(divisor * most + divisor - 1) - atom.args[0])
     return None
+
+
+def undivided(expr: Expr) -> list[Expr]:
+    """Expressions that are all >= 0 exactly where expr is, without floors and extrema around them."""
+    constant = expr.constant_term()
+    rest = [(mono, c) for mono, c in expr.terms if mono]
+    if len(rest) != 1 or len(rest[0][0]) != 1 or rest[0][0][0][1] != 1:
+        return [expr]
+    atom, factor = rest[0][0][0][0], rest[0][1]
+    sign, extremum = (1, "min") if factor > 0 else (-1, "max")
+    limit = -(constant // factor) if factor > 0 else constant // -factor  # what the atom may reach
+    divisor = atom.args[1].as_int() if atom.kind == "floordiv" else None
+    if divisor is not None and divisor > 0:
+        within = divisor * limit if factor > 0 else divisor * limit + divisor - 1
+        return undivided((atom.args[0] - within) * sign)
+    if atom.kind == extremum:
+        return [part for operand in atom.args for part in undivided((operand - limit) * sign)]
+    return [(Expr.of(atom) - limit) * sign]
 
 
 def without_common_factor(expr: Expr, positive: Callable[[Expr], bool]) -> Expr:

@@ -6,7 +6,7 @@ Shape arithmetic in exported models runs over int64 tensors, and now and then de
     Expr      an integer or boolean (0, 1)
     float     a floating-point constant
     Real      a float that comes from sizes: num / den rounded once, or num * scale rounded once
-    Estimate  a float that comes from sizes by several roundings
+    Estimate  a float that comes from sizes by several roundings, of which some may be known
     Between   an integer between two sizes, what an Estimate rounds to
     None      unknown
 """
@@ -32,6 +32,7 @@ __all__ = [
     "Between",
     "Estimate",
     "Item",
+    "Option",
     "PartialValue",
     "Real",
     "follows",
@@ -61,10 +62,23 @@ class Real:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """A float >= 0 that differs from the smallest (or `largest`) num / den of `options` by few roundings."""
+class Option:
+    """A float >= 0 that differs from num / den by few roundings.
 
-    options: tuple[tuple[Expr, Expr], ...]
+    With `factors` it is their product in float32, as `scaled_floor` rounds it; without, the roundings are
+    not known.
+    """
+
+    num: Expr
+    den: Expr
+    factors: tuple[tuple[Expr, Expr], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The smallest (or `largest`) of some floats."""
+
+    options: tuple[Option, ...]
     largest: bool = False
 
 

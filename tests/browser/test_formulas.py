@@ -33,6 +33,11 @@ def drawn_expressions() -> list[Expr]:
         found[expr * a * b * a * b] = None  # beyond 2**53, and of both signs
     for scale in SCALES:
         found[scaled_floor(a, scale) * 12] = None
+    # As detection models scale images; sizes up to 2**24 are exact.
+    c = Expr.symbol("c")
+    for side in (160, 320, 800, 1333):
+        found[scaled_floor(a, side, (1, minimum(a, c))) + scaled_floor(a, (side, maximum(a, c)))] = None
+        found[scaled_floor(a + 1, (b, c), 0.7) * scaled_floor(0.3, (a, c), (c + 7, b))] = None
     return list(found)
 
 

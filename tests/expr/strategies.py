@@ -55,6 +55,10 @@ def atoms(floors_only: bool = False) -> st.SearchStrategy[Expr]:
         st.builds(lambda e, s: e // s, _affine(), SYMBOLS),
         st.builds(lambda e, d: e // d, extremum, divisor),
         st.builds(scaled_floor, SYMBOLS, st.sampled_from([0.3, 1.5, 0.7])),
+        st.builds(
+            lambda x, q, c: scaled_floor(x, c, (1, q)), SYMBOLS, SYMBOLS | extremum, st.sampled_from([5, 20])
+        ),
+        st.builds(lambda x, p, q: scaled_floor(x, (p, q)), SYMBOLS, SYMBOLS | _affine(), SYMBOLS),
     )
 
 

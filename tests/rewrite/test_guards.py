@@ -110,11 +110,26 @@ ATOMS = [
     ["floor_f32(a, 0.3)*b + 7*floor_f32(b + 1, 1.7)"],
     ["a"],
 ]
+SCALED = [
+    ["min(floor_f32(a, 1/max(a, b), 20), floor_f32(a, 10/b))*floor_f32(b, 0.7) + b"],
+    ["6*floor_f32(0.3, (a + b)/(2*b + 1), 7*b/3) + floor_f32(b, 1/a, 49)"],
+    ["20*a"],
+]
 
 
 @pytest.mark.parametrize("policy", [FITS, LEAST])
 def test_divisions_extremes_and_float_floors(policy):
     _assert_agrees(_guard(INPUTS, ATOMS, policy), GRID)
+
+
+@pytest.mark.parametrize("policy", [FITS, LEAST])
+def test_products_are_rounded_as_the_model_rounds_them(policy):
+    exact = parse("a*49//a")  # 49, where rounding makes 48 of it now and then
+    rounded = parse("floor_f32(a, 1/a, 49)")
+    assert {rounded.evaluate({"a": a}) for a in range(1, 60)} == {48, 49}
+    assert exact == 49
+    _assert_agrees(_guard(INPUTS, SCALED, policy), GRID)
+    _assert_agrees(_guard(INPUTS, [["floor_f32(a, 1/a, 49)"], ["48"], ["b"]], policy), GRID)
 
 
 def test_ranges_divisors_equalities_and_inequalities():

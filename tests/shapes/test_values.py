@@ -275,9 +275,9 @@ def test_several_roundings_leave_a_size_within_one() -> None:
         node("ReduceMax", "s", "most", keepdims=0),
         node("Cast", "least", "fl", to=FLOAT),
         node("Cast", "most", "fm", to=FLOAT),
-        node("Reciprocal", "fl", "rl"),
+        node("Div", "unit fl", "rl"),  # which the optimiser may join with the product
         node("Mul", "rl short", "p"),
-        node("Reciprocal", "fm", "rm"),
+        node("Div", "unit fm", "rm"),
         node("Mul", "rm long", "q"),
         node("Min", "p q", "scale"),
         node("Cast", "s", "fs", to=FLOAT),
@@ -286,7 +286,8 @@ def test_several_roundings_leave_a_size_within_one() -> None:
         node("Cast", "floors", "sizes", to=INT64),
         node("ConstantOfShape", "sizes", "y"),
     ]
-    proto = model(graph(nodes, [X], "y", short=np.float32(160), long=np.float32(320)))
+    numbers = {"short": np.float32(160), "long": np.float32(320), "unit": np.float32(1)}
+    proto = model(graph(nodes, [X], "y", **numbers))
     shapes = infer(proto)
     bounds = [u.bound for u in shapes.unknowns]
     assert len(bounds) == 2

@@ -1,8 +1,9 @@
 """Expressions -> a compact table that the page evaluates in exact integers, every distinct part once.
 
     symbols    names
-    atoms      [0, symbol]  [1, top, bottom]  [2, operand, ...]  [3, operand, ...]  [4, operand, scale]
-               symbol; floor division, maximum, minimum and floor_f32 of expressions
+    atoms      [0, symbol]  [1, top, bottom]  [2, operand, ...]  [3, operand, ...]  [4, factor, ...]
+               symbol; floor division, maximum, minimum and floor_f32 of expressions. A factor is the text
+               of a decimal, an expression, or [top, bottom]
     monomials  [atom, power, atom, power, ...]
     exprs      [coefficient, monomial, coefficient, monomial, ...]; [] is zero
 
@@ -15,6 +16,7 @@ from typing import Any
 
 from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, Atom, Monomial
 from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.scaled import factor_text
 
 __all__ = ["FormulaTable"]
 
@@ -60,14 +62,20 @@ class FormulaTable:
     def _atom(self, atom: Atom) -> int:
         found = self._atoms.get(atom)
         if found is None:
-            args: list[Any] = [self.add(arg) for arg in atom.args]
             if atom.kind == SYMBOL:
-                args = [self.symbol(atom.name)]
+                args: list[Any] = [self.symbol(atom.name)]
             elif atom.kind == SCALED_FLOOR:
-                args.append(atom.name)
+                args = [self._factor(*factor) for factor in atom.factors]
+            else:
+                args = [self.add(arg) for arg in atom.args]
             found = self._atoms[atom] = len(self._atom_codes)
             self._atom_codes.append([_CODES[atom.kind], *args])
         return found
+
+    def _factor(self, top: Expr, bottom: Expr) -> Any:
+        if top.is_const and bottom.is_const:
+            return factor_text(top, bottom)
+        return self.add(top) if bottom == 1 else [self.add(top), self.add(bottom)]
 
     def to_json(self) -> dict[str, Any]:
         """The table; parts are in the order in which they were met."""

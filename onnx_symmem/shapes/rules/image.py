@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from onnx_symmem.expr.expression import Expr, maximum, minimum, scaled_floor
+from onnx_symmem.expr.expression import ONE, Expr, maximum, minimum, scaled_floor
+from onnx_symmem.expr.scaled import is_scale
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown, Unresolved
+from onnx_symmem.shapes.estimates import estimate_of, whole_of
 from onnx_symmem.shapes.registry import MICROSOFT, rule
 from onnx_symmem.shapes.rules.movement import normal_axes
 from onnx_symmem.shapes.rules.shape_arithmetic import sizes_from_input
@@ -20,12 +22,15 @@ __all__ = ["resized"]
 def resized(ctx: NodeContext, size: Expr, scale: Item) -> DimLike:
     """floor(size * scale) as ONNX Runtime computes it."""
     if isinstance(scale, float):
-        return ctx.simplify(scaled_floor(size, scale))
-    if isinstance(scale, Real) and scale.num.is_const and scale.scale == 1.0:
-        return ctx.simplify(scaled_floor(size, (scale.num.as_int() or 0) / scale.den))
+        usable = scale == 0 or is_scale(scale)
+        return ctx.simplify(scaled_floor(size, scale)) if usable else Unknown("no image has such a scale")
     if isinstance(scale, Real) and scale.scale == 1.0 and scale.den == 1:
         return ctx.simplify(size * scale.num)
-    return Unknown("the scale is computed from data or rounded")
+    estimate = estimate_of(ctx.facts, TensorProto.FLOAT, scale)
+    whole = None if estimate is None else whole_of(ctx.facts, estimate, (size, ONE))
+    if whole is None:
+        return Unknown("the scale is computed from data or rounded")
+    return whole
 
 
 @rule("Upsample")

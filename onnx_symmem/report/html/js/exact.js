@@ -9,9 +9,11 @@ function safe(value) {
   return value;
 }
 
-function scaledFloor(value, scale) {
-  // ONNX Runtime's Resize: both factors and the product are float32.
-  return Math.floor(Math.fround(Math.fround(Number(value)) * Math.fround(Number(scale))));
+function scaledFloor(factors) {
+  // ONNX Runtime's Resize: sizes, quotients and products are float32, the last factors are joined first. The
+  // quotient or product of two float32 is rounded once: in double precision it has all the digits that decide.
+  const single = ([top, bottom]) => Math.fround(Math.fround(Number(top)) / Math.fround(Number(bottom)));
+  return Math.floor(factors.map(single).reduceRight((product, factor) => Math.fround(factor * product)));
 }
 
 const NUMBERS = {
@@ -23,7 +25,7 @@ const NUMBERS = {
     const whole = (a - rest) / b;
     return rest !== 0 && rest < 0 !== b < 0 ? whole - 1 : whole;
   },
-  scaled: (a, scale) => safe(scaledFloor(a, scale)),
+  scaled: (factors) => safe(scaledFloor(factors)),
 };
 
 const INTEGERS = {
@@ -34,7 +36,7 @@ const INTEGERS = {
     const whole = a / b;
     return a % b !== 0n && a < 0n !== b < 0n ? whole - 1n : whole;
   },
-  scaled: (a, scale) => BigInt(scaledFloor(a, scale)),
+  scaled: (factors) => BigInt(scaledFloor(factors)),
 };
 
 class Evaluation {
@@ -83,6 +85,12 @@ class Evaluation {
     return value;
   }
 
+  // [top, bottom] of a factor; a decimal stays a text.
+  factor(code) {
+    if (typeof code === "string") return [code, 1];
+    return typeof code === "number" ? [this.expr(code), 1] : code.map((part) => this.expr(part));
+  }
+
   apply([kind, ...args]) {
     const { by } = this;
     if (kind === 0) {
@@ -90,7 +98,7 @@ class Evaluation {
       if (size === undefined) throw MISSING;
       return by.lift(size);
     }
-    if (kind === 4) return by.scaled(this.expr(args[0]), args[1]);
+    if (kind === 4) return by.scaled(args.map((factor) => this.factor(factor)));
     const values = args.map((arg) => this.expr(arg));
     if (kind === 1) return by.over(values[0], values[1]);
     const better = kind === 2 ? (a, b) => (a < b ? b : a) : (a, b) => (b < a ? b : a);

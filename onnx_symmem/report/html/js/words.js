@@ -118,10 +118,19 @@ function product(table, index) {
 
 function atom(table, [kind, ...args]) {
   if (kind === 0) return [element("var", { text: table.symbols[args[0]] })];
-  const inner = args.slice(0, kind === 4 ? 1 : undefined).map((arg) => sum(table, arg));
-  const wrapped = (k) => (table.exprs[args[k]].length > 2 ? ["(", ...inner[k], ")"] : inner[k]);
-  if (kind === 1) return ["⌊", ...wrapped(0), " / ", ...wrapped(1), "⌋"];
-  if (kind === 4) return ["⌊", ...wrapped(0), ` × ${args[1]}`, "⌋"];
+  const wrapped = (index) => (table.exprs[index].length > 2 ? ["(", ...sum(table, index), ")"] : sum(table, index));
+  if (kind === 1) return ["⌊", ...wrapped(args[0]), " / ", ...wrapped(args[1]), "⌋"];
+  if (kind === 4) {
+    // Rounded from the last factor on.
+    const shown = args.map((code) => {
+      if (typeof code === "string") return [code];
+      return typeof code === "number" ? wrapped(code) : ["(", ...wrapped(code[0]), " / ", ...wrapped(code[1]), ")"];
+    });
+    const close = ")".repeat(Math.max(0, shown.length - 2));
+    const joined = shown.flatMap((part, k) => [...(k ? [k < shown.length - 1 ? " × (" : " × "] : []), ...part]);
+    return ["⌊", ...joined, close, "⌋"];
+  }
+  const inner = args.map((arg) => sum(table, arg));
   const name = kind === 2 ? "max(" : "min(";
   return [name, ...inner.flatMap((part, k) => (k ? [", ", ...part] : part)), ")"];
 }
@@ -152,8 +161,14 @@ function pythonAtom(table, [kind, ...args]) {
     return plain ? name : `sym('${name.replace(/[\\']/g, "\\$&")}')`;
   }
   if (kind === 1) return `((${pythonText(table, args[0])})//(${pythonText(table, args[1])}))`;
-  if (kind === 4) return `floor_f32(${pythonText(table, args[0])}, ${args[1]})`;
+  if (kind === 4) return `floor_f32(${args.map((code) => pythonFactor(table, code)).join(", ")})`;
   return `${kind === 2 ? "max" : "min"}(${args.map((arg) => pythonText(table, arg)).join(", ")})`;
+}
+
+function pythonFactor(table, code) {
+  if (typeof code === "string") return code;
+  if (typeof code === "number") return pythonText(table, code);
+  return `(${pythonText(table, code[0])})/(${pythonText(table, code[1])})`;
 }
 
 // A fact `expr >= 0` as people write it, e.g. past ≤ total.
