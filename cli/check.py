@@ -34,6 +34,10 @@ __all__ = ["command"]
 @shapes_option
 @dim_option
 @budget_options
+@size_option(
+    "--memory-limit", required=False,
+    words="The limit that a model of several levels is given at run time. Default: the one in the file.",
+)  # fmt: skip
 @ep_option
 @json_option
 def command(
@@ -43,6 +47,7 @@ def command(
     dims: tuple[DimRange, ...],
     counts: tuple[str, ...],
     reserve: int,
+    memory_limit: int | None,
     ep: str,
     as_json: bool,
 ) -> Any:
@@ -67,6 +72,7 @@ def command(
             domain=domain_spec(dims),
             counts=counts,
             reserve=reserve,
+            memory_limit=memory_limit,
             provider=ep,
             progress=ticker(tell),
         )

@@ -171,6 +171,7 @@ def fit(
     domain: DomainSpec = None,
     counts: Sequence[str] = SCOPES,
     reserve: int = 0,
+    memory_limit: int | None = None,
     provider: str = "cpu",
     progress: _Progress | None = None,
 ) -> Fit:
@@ -182,6 +183,7 @@ def fit(
     domain: what is known of the dims of the inputs.
     counts: what the budget covers: activations (with outputs), inputs, weights.
     reserve: bytes of the budget that are kept free, for kernels and gaps in the arena.
+    memory_limit: bytes that a model of several levels is given at run time; default: those in the file.
     provider: `cpu` or `cuda`.
     progress: called with (stage, steps done, steps in all).
 
@@ -192,7 +194,15 @@ def fit(
     names = tuple(part.strip() for part in solve.split(",")) if isinstance(solve, str) else tuple(solve)
     sources = [model] if against is None else [model, against]
     demands = [
-        model_demand(source, domain, provider, counts, reserve, tick=_nth(tick, number, len(sources), source))
+        model_demand(
+            source,
+            domain,
+            provider,
+            counts,
+            reserve,
+            limit=memory_limit,
+            tick=_nth(tick, number, len(sources), source),
+        )
         for number, source in enumerate(sources)
     ]
     tick("solving", 0, 0)
@@ -207,6 +217,7 @@ def check(
     domain: DomainSpec = None,
     counts: Sequence[str] = SCOPES,
     reserve: int = 0,
+    memory_limit: int | None = None,
     provider: str = "cpu",
     progress: _Progress | None = None,
 ) -> BudgetChecks:
@@ -217,6 +228,7 @@ def check(
     domain: what is known of the dims of the inputs.
     counts: what the budget covers: activations (with outputs), inputs, weights.
     reserve: bytes of the budget that are kept free.
+    memory_limit: bytes that a model of several levels is given at run time; default: those in the file.
     provider: `cpu` or `cuda`.
     progress: called with (stage, steps done, steps in all).
 
@@ -228,8 +240,9 @@ def check(
     found = []
     for number, source in enumerate(sources):
         demand = model_demand(
-            source, domain, provider, counts, reserve, tick=_nth(tick, number, len(sources), source)
-        )
+            source, domain, provider, counts, reserve, limit=memory_limit,
+            tick=_nth(tick, number, len(sources), source),
+        )  # fmt: skip
         found.append(check_budget(demand, max_peak, _shapes(at), provider))
     return BudgetChecks(tuple(found))
 

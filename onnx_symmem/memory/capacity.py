@@ -4,12 +4,17 @@ A peak is the maximum of a few expressions; with all other dims given, of expres
 every one of these is proved never to fall, the answer is found by halving. Else an end is looked for beyond
 which one expression is proved to stay above the budget, and below it sizes are tried one by one, from the
 top. Either way the answer is checked by putting it in: it fits, and the next legal size does not.
+
+Of a model with several versions one runs at each shape, and its bytes count. No size fits above the largest
+that fits for any version; from there downwards the choice is asked where some versions fit and some do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from onnx_symmem.errors import DomainError, UnsupportedModel
 from onnx_symmem.expr.decide import Kind, compare
@@ -22,19 +27,27 @@ __all__ = ["Capacity", "Demand", "largest_size"]
 _LARGEST_DIM = (1 << 63) - 1
 _CHUNK = 4096  # sizes tried at a time
 _MOST_TRIED = 1 << 24
+_MOST_CHOICES = 1 << 15  # sizes at which it is asked which version runs
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Bytes that a model needs: the maximum of `members`, each of the symbols of `domain`."""
+    """Bytes that a model needs: the maximum of `members`, each of the symbols of `domain`.
+
+    Of a model of several `versions`, each a maximum of its own, `members` are those of all and thus a bound;
+    `choice` says which one runs at a full shape.
+    """
 
     members: tuple[Expr, ...]
     domain: Domain
+    versions: tuple[tuple[Expr, ...], ...] = ()
+    choice: Callable[[Mapping[str, int]], int] | None = None
 
     def at(self, shape: Mapping[str, int]) -> int:
         """Bytes at a shape that gives every free symbol."""
         full = self.domain.completed(shape)
-        return max(member.evaluate(full) for member in self.members)
+        members = self.members if self.choice is None else self.versions[self.choice(full)]
+        return max(member.evaluate(full) for member in members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +74,11 @@ def largest_size(demand: Demand, symbol: str, fixed: Mapping[str, int], budget: 
 
     Raises DomainError where dims besides `symbol` are left open, or no size is legal.
     """
-    line = _Line(demand, symbol, fixed)
+    line = _Line(demand, symbol, fixed) if demand.choice is None else _Choosing(demand, symbol, fixed)
     least = next(line.legal(line.first, 1), None)
     if least is None:
         raise DomainError(f"no size of '{symbol}' is legal at {dict(fixed)}")
-    if line.rises():
-        top = _by_halving(line, budget)
-    else:
-        top = _by_trying(line, budget)
+    top = line.top(budget)
     if top is None:
         return Capacity(symbol, None, line.needed(least), least, line.needed(least), line.shape(least))
     beyond = None if top.unlimited else next(line.legal(top.size + 1, 1), None)
@@ -111,6 +121,9 @@ class _Line:
     def needed(self, size: int) -> int:
         return max(m.evaluate({self.symbol: size}) for m in self.members)
 
+    def top(self, budget: int) -> _Top | None:
+        return _by_halving(self, budget) if self.rises() else _by_trying(self, budget)
+
     def is_legal(self, size: int) -> bool:
         return self.domain.contains({self.symbol: size})
 
@@ -146,6 +159,47 @@ class _Line:
         return all(
             compare(m, Expr.const(budget), self.domain).kind in (Kind.LE, Kind.EQ) for m in self.members
         )
+
+
+class _Choosing(_Line):
+    """The same of a model of several versions, of which one runs at each size."""
+
+    def __init__(self, demand: Demand, symbol: str, fixed: Mapping[str, int]) -> None:
+        super().__init__(demand, symbol, fixed)
+        self.demand = demand
+        self.lines = [_Line(Demand(v, demand.domain), symbol, fixed) for v in demand.versions]
+
+    def needed(self, size: int) -> int:
+        return self.demand.at(self.shape(size))
+
+    def top(self, budget: int) -> _Top | None:
+        tops = [top for line in self.lines if (top := line.top(budget)) is not None]
+        if not tops:
+            return None
+        if all(top.unlimited for top in tops) and len(tops) == len(self.lines):
+            return tops[0]
+        if any(top.unlimited for top in tops):
+            raise UnsupportedModel(
+                f"one version fits at any '{self.symbol}': give its largest size with --dim"
+            )
+        asked = 0
+        sizes = self.legal(max(top.size for top in tops), -1)
+        while chunk := [size for size, _ in zip(sizes, range(_CHUNK), strict=False)]:
+            at = [{self.symbol: size} for size in chunk]
+            fits = np.stack([evaluate(line.members, at).max(axis=0) <= budget for line in self.lines])
+            for size, one in zip(chunk, fits.T, strict=True):
+                if one.all():
+                    return _Top(size)
+                if one.any():
+                    asked += 1
+                    if asked > _MOST_CHOICES:
+                        raise UnsupportedModel(
+                            f"versions were asked for at {_MOST_CHOICES:,} sizes of '{self.symbol}' and none "
+                            "fits; give a range or a multiple of it with --dim"
+                        )
+                    if self.needed(size) <= budget:
+                        return _Top(size)
+        return None
 
 
 def _by_halving(line: _Line, budget: int) -> _Top | None:

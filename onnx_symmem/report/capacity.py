@@ -8,7 +8,8 @@ taken as large as they can be.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from onnx_symmem.errors import DomainError, UnsupportedModel, UsageError
@@ -19,15 +20,16 @@ from onnx_symmem.expr.plan_order import plan_le
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.memory.capacity import Capacity, Demand, largest_size
 from onnx_symmem.memory.execution_order import default_order, priority_order
-from onnx_symmem.memory.peak import peak
+from onnx_symmem.memory.peak import peak, peak_of
 from onnx_symmem.memory.plan import PlanOptions, prepare
-from onnx_symmem.memory.profile import profile
+from onnx_symmem.memory.profile import BOUND, EXACT, profile
 from onnx_symmem.memory.sizes import value_sizes
 from onnx_symmem.order.candidates import Tick
 from onnx_symmem.report.findings import left_out
 from onnx_symmem.report.results import SCHEMA_VERSION
 from onnx_symmem.rewrite.reorder import delivery_of, execution_order_of
 from onnx_symmem.run.at_load import keys_at_load
+from onnx_symmem.run.branches import branches_of
 from onnx_symmem.run.inputs import resolve_shape
 from onnx_symmem.run.pipeline import DomainSpec, domain_of
 from onnx_symmem.shapes.engine import infer_shapes
@@ -48,6 +50,7 @@ __all__ = [
 SCOPES = ("activations", "inputs", "weights")
 """What a budget may count; activations include outputs."""
 
+_SAMPLES = 64  # shapes tried for one that needs too much, of a model of several versions
 _LADDER = 40  # rows of a frontier at most
 
 
@@ -180,11 +183,13 @@ def model_demand(
     counts: Sequence[str] = SCOPES,
     reserve: int = 0,
     *,
+    limit: int | None = None,
     tick: Tick | None = None,
 ) -> ModelDemand:
     """The bytes that a model needs, as `create_session` runs it; no weights are read.
 
-    Raises UnsupportedModel where something that takes memory has no known size.
+    `limit` is the memory limit that a model of several levels is given; None: the one in the file. Raises
+    UnsupportedModel where something that takes memory has no known size.
     """
     unknown = [scope for scope in counts if scope not in SCOPES]
     if unknown or not counts:
@@ -203,15 +208,25 @@ def model_demand(
     if missing:
         raise UnsupportedModel(f"{model.label}: its bytes are not known: {missing[0]}")
     tick("finding the peak", 0, 0)
-    members = peak(found, shapes.domain).members if "activations" in counts else (Expr.const(0),)
+    branches = branches_of(model, shapes) if "activations" in counts else None
+    versions = [tuple(peak(found, shapes.domain).members if "activations" in counts else (Expr.const(0),))]
+    label = found.label
+    if branches is not None:
+        own = [branches.members(found, k) for k in range(branches.count)]
+        versions = [peak_of(members, shapes.domain).members for members in own]
+        labels = {branches.label(found, k) for k in range(branches.count)}
+        label = EXACT if labels == {EXACT} else BOUND
     fixed = Expr.const(reserve)
     for scope, size in (("inputs", found.inputs), ("weights", found.weights)):
         if scope in counts:
             fixed = fixed + size
-    whole = tuple(m + fixed for m in members)
-    settled = tuple(_without_data(m, shapes, model.label) for m in whole)
-    label = "bound" if settled != whole else found.label
-    return ModelDemand(model.label, shapes, Demand(settled, shapes.domain), tuple(counts), reserve, label)
+    whole = [tuple(m + fixed for m in members) for members in versions]
+    settled = [tuple(_without_data(m, shapes, model.label) for m in members) for members in whole]
+    label = BOUND if settled != whole else label
+    demand = Demand(tuple(dict.fromkeys(m for members in settled for m in members)), shapes.domain)
+    if branches is not None:
+        demand = replace(demand, versions=tuple(settled), choice=partial(branches.version_at, limit=limit))
+    return ModelDemand(model.label, shapes, demand, tuple(counts), reserve, label)
 
 
 def _without_data(member: Expr, shapes: ModelShapes, label: str) -> Expr:
@@ -303,6 +318,8 @@ def check_budget(
     else:
         found = plan_le(model.demand.members, [Expr.const(budget)], model.shapes.domain)
         proved, witness = found.proved, found.witness
+        if model.demand.choice is not None and not proved:
+            witness = _over(model, budget, witness)
         if witness is not None:
             witness_needed = model.demand.at(witness)
             witness = {n: witness[n] for n in model.shapes.input_symbols if n in witness} or witness
@@ -310,6 +327,15 @@ def check_budget(
         model.model, provider, budget, model.counts, model.reserve, model.label, needed, proved, witness,
         witness_needed,
     )  # fmt: skip
+
+
+def _over(model: ModelDemand, budget: int, bound: Mapping[str, int] | None) -> dict[str, int] | None:
+    """A shape at which the version that runs needs more: where the bound does, or else a sample."""
+    domain, names = model.shapes.domain, model.shapes.input_symbols
+    shapes: list[Mapping[str, int]] = list(domain.samples(_SAMPLES, symbols=names))
+    if bound is not None and bound.keys() >= set(names):
+        shapes.insert(0, bound)
+    return next((dict(shape) for shape in shapes if model.demand.at(shape) > budget), None)
 
 
 def _capacity_json(c: Capacity) -> dict[str, Any]:
