@@ -69,8 +69,7 @@ class _Run:
 
 def peaks_at(found: MemoryProfile, shapes: Sequence[Mapping[str, int]]) -> tuple[int, ...]:
     """Peak in bytes at each shape: the largest row of the profile."""
-    values = found.in_use.on(Grid(shapes))
-    return tuple(int(v) for v in values.max(axis=0)) if len(values) else (0,) * len(shapes)
+    return found.peaks(Grid(shapes))
 
 
 def candidate_orders(
@@ -251,14 +250,15 @@ class CandidateSearch:
         end = self.table[np.array(self.graph.pinned, dtype=bool)].sum(axis=0)
         return peak_floor(self.graph, self.table, tuple(self.runs), end, self.limits.floor).bytes
 
-    def bound(self) -> ShapeBound:
-        """Bytes at every shape that no order is below there, by exact search as far as the limits go."""
-        end = self.table[np.array(self.graph.pinned, dtype=bool)].sum(axis=0)
-        floor = self.floor if len(self.floor) == len(self.shapes) else end
+    def bound(self, count: int | None = None) -> ShapeBound:
+        """Bytes at the first shapes that no order is below there, by exact search as far as the limits go."""
+        table = self.table[:, :count]
+        end = table[np.array(self.graph.pinned, dtype=bool)].sum(axis=0)
+        floor = self.floor[:count] if len(self.floor) == len(self.shapes) else end
         if not self.limits.bound.work:
             return ShapeBound(floor, ((),) * len(floor), 0)
         return shape_bound(
-            self.graph, self.table, tuple(self.runs), floor, self.limits.bound,
+            self.graph, table, tuple(self.runs), floor, self.limits.bound,
             lambda done, total: self.tick("proving that no order is better", done, total),
         )  # fmt: skip
 

@@ -1,8 +1,9 @@
 """From the plan that would have run to the one that is kept: search, proof, and search again where refuted.
 
 Orders that look better at the steering shapes may be worse at others. The proof attempt finds such a shape;
-it becomes a steering shape, and orders that are good there too are looked for. After a few rounds the best
-order that was proved is kept, or the order that would have run (facts/ALGORITHMS, 8.5 and 8.6).
+it becomes a steering shape, and orders that are good there too are looked for; so does a shape at which the
+peak is an expression that it was at no other. After a few rounds the best order that was proved is kept, or the
+order that would have run (facts/ALGORITHMS, 8.5 and 8.6).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from onnx_symmem.memory.sizes import ValueSizes
 from onnx_symmem.order.candidates import CandidateOrder, CandidateSearch, Tick, rank
 from onnx_symmem.order.limits import SearchLimits
 from onnx_symmem.order.selection import OrderChoice, choose_order
+from onnx_symmem.order.steering import shapes_of_members
 
 __all__ = ["PlannedOrder", "plan_order"]
 
@@ -67,16 +69,19 @@ def plan_order(
         choice = choose_order(
             base, candidates, domain, tick, search.shapes, search.limits.proofs, search.floor, memo
         )
-        if number == search.limits.rounds or rank(candidates, search.floor)[0] is choice.chosen:
+        if number == search.limits.rounds:
             break
-        new = [shape for w in choice.witnesses if (shape := _whole(domain, w, shapes)) is not None]
-        new = [shape for shape in new if shape not in search.shapes][:_PER_ROUND]
+        new: list[Mapping[str, int]] = []
+        if rank(candidates, search.floor)[0] is not choice.chosen:
+            found = [shape for w in choice.witnesses if (shape := _whole(domain, w, shapes)) is not None]
+            new = [shape for shape in found if shape not in search.shapes][:_PER_ROUND]
+        new += shapes_of_members(choice.after.members, domain, (*search.shapes, *new), _PER_ROUND - len(new))
         if not new:
             break
         search.steer(new, [base.at(shape) for shape in (*search.shapes, *new)])
     notices = () if search.notice is None else (search.notice,)
     tried = tuple(replace(t, peaks=t.peaks[: len(shapes)]) for t in choice.tried)
-    floor = tuple(int(b) for b in search.bound().bytes[: len(shapes)])
+    floor = tuple(int(b) for b in search.bound(len(shapes)).bytes)
     special = search.specialists() if specialists else ()
     return PlannedOrder(replace(choice, tried=tried), candidates, search.shapes, notices, special, floor)
 

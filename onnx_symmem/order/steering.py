@@ -2,7 +2,8 @@
 
 Steering takes numbers, proofs take symbols (facts/ALGORITHMS, finding 5). The shapes are the low, middle and
 high corner of the domain and, per symbol, that symbol high with the others low; an unbounded symbol's
-high end is a usual large size.
+high end is a usual large size. Once a plan is known, every expression of its peak asks for a shape at which
+it is the largest: elsewhere the plan was never judged by it.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from math import isqrt
 import numpy as np
 
 from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.grid import evaluate
 from onnx_symmem.expr.samples import legal_near
 
-__all__ = ["steering_shapes", "usual_shapes"]
+__all__ = ["shapes_of_members", "steering_shapes", "usual_shapes"]
 
 _HIGH = 512  # stands for `no upper limit`, unless the lower limit is near it
 _OUT_OF_REACH = 1 << 20  # an upper limit from here on (of float32, say) is as good as none
 _MOST = 8
+_PROBES = 256  # shapes at which it is looked which expression is the largest
+_LEAD = 1.002  # below this an expression is hardly above the others
 
 
 def steering_shapes(domain: Domain, symbols: Sequence[str]) -> tuple[Mapping[str, int], ...]:
@@ -74,3 +79,31 @@ def usual_shapes(
         if legal is not None and all(low[n] <= legal[n] <= high[n] for n in low):
             found.setdefault(tuple(sorted(legal.items())), legal)
     return tuple(found.values())[: max(count, len(steering))]
+
+
+def shapes_of_members(
+    members: Sequence[Expr], domain: Domain, shapes: Sequence[Mapping[str, int]], most: int
+) -> tuple[Mapping[str, int], ...]:
+    """Shapes at which members are the largest that are so at none of `shapes`: at most `most`.
+
+    The one that is highest above the members that were the largest somewhere comes first.
+    """
+    names = list(dict.fromkeys(name for shape in shapes for name in shape if name not in domain.equalities))
+    needed = frozenset().union(*(domain.solved(member).symbols() for member in members))
+    if len(members) < 2 or not needed or not needed <= set(names):
+        return ()
+    probes = usual_shapes(domain, names, _PROBES)
+    known, values = (
+        np.asarray(evaluate([domain.solved(m) for m in members], at), dtype=np.float64)
+        for at in (shapes, probes)
+    )
+    met = (known == known.max(axis=0)).any(axis=1)
+    found: list[Mapping[str, int]] = []
+    while len(found) < most:
+        lead = values.max(axis=0) / np.maximum(values[met].max(axis=0), 1.0)
+        at = int(lead.argmax())
+        if lead[at] <= _LEAD:
+            break
+        found.append({name: probes[at][name] for name in shapes[0]})
+        met |= values[:, at] == values[:, at].max()
+    return tuple(found)

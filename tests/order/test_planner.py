@@ -9,7 +9,9 @@ from onnx_symmem.memory.plan import prepare
 from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
 from onnx_symmem.order.planner import _whole, plan_order
+from onnx_symmem.order.steering import shapes_of_members
 from onnx_symmem.shapes.engine import infer_shapes
+from tests.run.towers import towers
 
 
 def branches(widths):
@@ -28,7 +30,10 @@ def branches(widths):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
 
-def planned(model: onnx.ModelProto, domain=None):
+SAMPLES = ({"batch": 1, "seq": 1}, {"batch": 64, "seq": 64})
+
+
+def planned(model: onnx.ModelProto, domain=None, samples=SAMPLES):
     view = view_model(model)
     shapes = infer_shapes(view, domain)
     sizes, keys = value_sizes(shapes.graph), from_written(shapes.graph)
@@ -38,7 +43,6 @@ def planned(model: onnx.ModelProto, domain=None):
     }
     file = tuple(range(len(view.graph.nodes)))
     before = profile(prepared["priority"].plan(file), sizes)
-    samples = ({"batch": 1, "seq": 1}, {"batch": 64, "seq": 64})
     return plan_order(prepared, sizes, shapes.domain, samples, before, {"file": file})
 
 
@@ -78,3 +82,14 @@ def test_a_witness_keeps_its_sizes_and_the_others_follow():
     equal = domain.with_equality("k", n + 1)
     assert _whole(equal, {"n": 10, "k": 11}, shapes) == {"n": 10, "m": 20, "k": 11}
     assert _whole(equal, {"n": 10, "k": 12}, shapes) is None
+
+
+def test_every_member_of_the_peak_that_stands_out_has_a_shape():
+    equal = tuple({f"n{k}": size for k in range(3)} for size in (1, 64))
+    found = planned(towers(3), samples=equal)
+    members = found.choice.after.members
+    assert found.shapes[:2] == equal
+    assert len(members) > 2
+    assert shapes_of_members(members, Domain(), equal, 9) != ()
+    assert shapes_of_members(members, Domain(), found.shapes, 9) == ()
+    assert len(found.floor) == 2

@@ -1,0 +1,36 @@
+from onnx_symmem.expr.domain import Domain, SymbolRange
+from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.text import parse
+from onnx_symmem.order.steering import shapes_of_members, steering_shapes
+
+SHAPES = steering_shapes(Domain(), ("n", "m"))
+
+
+def largest(members: list[Expr], shape: dict[str, int]) -> Expr:
+    return max(members, key=lambda member: member.evaluate(shape))
+
+
+def test_a_member_that_is_the_peak_at_no_steering_shape_gets_one():
+    between = [parse("n*m"), parse("900"), parse("20*n + 20*m - 100")]
+    assert all(largest(between, shape) != between[2] for shape in ({"n": 1, "m": 1}, {"n": 512, "m": 512}))
+    found = shapes_of_members(between, Domain(), SHAPES[:3], 2)
+    assert largest(between, found[0]) == between[2]
+    assert len(found) == 1  # then all three were the largest somewhere
+
+
+def test_no_shape_where_every_member_was_the_largest_or_none_is_known():
+    assert shapes_of_members([parse("n*m"), parse("500")], Domain(), SHAPES, 2) == ()
+    assert shapes_of_members([parse("n*m")], Domain(), SHAPES, 2) == ()
+    assert shapes_of_members([parse("n*k"), parse("500")], Domain(), SHAPES, 2) == ()  # k has no size
+    # Hardly above: 1 % of a percent.
+    assert shapes_of_members([parse("n*m + 10000"), parse("n*m + 10001 - n")], Domain(), SHAPES[:1], 2) == ()
+
+
+def test_shapes_are_legal_and_the_highest_member_comes_first():
+    domain = Domain({"n": SymbolRange(8, 64, 8), "m": SymbolRange(1, 100)}, {"k": parse("2*n")})
+    shapes = ({"n": 8, "m": 1},)
+    members = [parse("5000"), parse("100*n"), parse("k*m")]
+    found = shapes_of_members(members, domain, shapes, 3)
+    assert [largest(members, domain.completed(shape)) for shape in found] == [members[2], members[1]]
+    assert all(domain.contains(shape) and shape.keys() == {"n", "m"} for shape in found)
+    assert shapes_of_members(members, domain, shapes, 1) == found[:1]
