@@ -49,11 +49,14 @@ TRAINING: Mapping[str, Shape] = {
     "llama_4l_train": {"batch": 4, "seq": 256},
     "gpt2_6l_train": {"batch": 4, "seq": 256},
     "bert_6l_train": {"batch": 4, "seq": 256},
-    "resnet50_train": {"batch": 4, "height": 128, "width": 128},
+    "resnet50_train": {"batch": 32, "height": 224, "width": 224},
     "sd_unet_train": {"batch": 2, "height": 32, "width": 32, "seq": 16},
     "llama2_1b_paper_train": {"batch": 14, "seq": 1024},
 }
-"""Training graphs, and shapes at which they are looked at."""
+"""Training graphs, and shapes at which they are looked at: those at which memory is short.
+
+Gradients of weights have one size at all shapes; at small ones they alone are most of the peak.
+"""
 
 OPERATIONS = 0.2  # added at most, for the figure of merit
 _LEVELS, _SLOWDOWN = 6, 1.3
@@ -81,6 +84,7 @@ class LevelTable:
     ratios: tuple[tuple[float, float, float], ...]
     floor: float
     policies: tuple[tuple[Cell, ...], ...]
+    pinned: str
 
     def least(self, operations: float) -> float:
         """The least peak, as a part of level 0's, of a level that adds at most so many operations."""
@@ -126,7 +130,7 @@ def level_table(
     numbers = tables_of(prepared, case.sizes, costs, [shape], case.file, options.machine)
     return LevelTable(
         name, tuple(rows), tuple(ratios), least / max(levels[0].peak.at(shape), 1),
-        tuple(_policies(name, numbers, levels)),
+        tuple(_policies(name, numbers, levels)), ", ".join(view.values[p.value].name for p in pins[:3]),
     )  # fmt: skip
 
 
@@ -253,9 +257,19 @@ def _findings(found: Sequence[LevelTable]) -> tuple[Finding, ...]:
     worst = geometric_mean(max(t.floor, TARGET) for t in found)
     what = f"least peak at up to {OPERATIONS:.0%} more operations / level 0, geometric mean"
     target = f"<= {worst:.2f} ({TARGET} where any repeat can reach it)"
+    gap = geometric_mean(t.least(OPERATIONS) / t.floor for t in found)
+    near, far = (pick(found, key=lambda t: t.least(OPERATIONS) / t.floor) for pick in (min, max))
     return (
         Finding(what, f"{least:.3f}", target, least <= worst),
         Finding("peak that no repeat can get below / level 0, geometric mean", f"{floor:.3f}"),
+        Finding("the first over the second, geometric mean", f"{gap:.2f}"),
+        *(
+            Finding(
+                f"{word}: {t.name}, {t.least(OPERATIONS):.3f} over {t.floor:.3f}",
+                f"{t.least(OPERATIONS) / t.floor:.2f}, the bound pinned by {t.pinned}",
+            )
+            for word, t in (("nearest to it", near), ("farthest from it", far))
+        ),
     )
 
 

@@ -3,8 +3,13 @@
 Targets lie between the peak of level 0 and the least that was reached within the allowed slowdown, shape by
 shape. For each, the search runs from every start order and the cheapest schedule is kept. What a level costs
 and needs is then exact and symbolic: the peak of the expanded graph over the whole domain, and the operations
-and bytes that its repeats add. Searches are steered at sample shapes, so a level may be worse than the one
-before at shapes far from them; where it is proved not to be, it says so (`never_above`).
+and bytes that its repeats add.
+
+Large sample shapes at which repeats can free anything worth having steer the search. At all others (small
+ones, and those where finished gradients alone are most of the peak) a level only has to stay below what it
+needs at the large ones, or what level 0 needs: a limit that lets it run there is then kept here as well, and
+where level 0 fits, that runs. So a level may be worse than the one before at some shapes; where it is proved
+not to be, it says so (`never_above`).
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import DimKeys, ValueSizes, value_sizes
 from onnx_symmem.remat.cost import Machine, NodeCosts, node_costs
 from onnx_symmem.remat.expansion import expand
+from onnx_symmem.remat.floor import any_floor
 from onnx_symmem.remat.schedule import OFFLOAD, RELOAD, RUN, Schedule, Step, check_schedule
 from onnx_symmem.remat.search import RematLimits, Search, State
 from onnx_symmem.remat.starts import start_orders
@@ -36,7 +42,9 @@ __all__ = ["Level", "LevelOptions", "plan_levels"]
 Tick = Callable[[str, int, int], None]
 
 _PRESSING = 1 / 16  # of the largest peak among the samples: shapes below do not steer
+_FREE = 1 / 8  # of the peak: shapes at which no repeat can free as much do not steer either
 _TRIED = 2  # start orders per level that are worked out
+_BATCHES = (16,)  # absences at once, beside the usual number
 _PROMISE = 3.0  # times the least cost on any trail: start orders beyond are passed over
 _EQUAL = 1e-9
 _MANY = 3_000  # nodes above which fewer start orders are tried
@@ -100,17 +108,19 @@ def plan_levels(
     first = ground.level(tuple(Step(RUN, node) for node in order), None)
     if not options.levels or not len(order) or prepared.options.mem_reuse:
         return (first,)
-    steering = _pressing(first.peak, samples)
+    floor = any_floor(prepared, sizes, domain).peak
+    steering, others = _steering(first.peak, floor, samples)
     limits = options.limits
     if prepared.options.provider == "cpu" and limits.offload:
         limits = replace(limits, offload=False)  # the host's memory is the memory that is counted
     if not (limits.recompute or limits.offload):
         return (first,)
-    tables = tables_of(prepared, sizes, costs, steering, order, options.machine, opsets)
+    tables = tables_of(prepared, sizes, costs, [*steering, *others], order, options.machine, opsets)
     if not any(tables.movable):
         return (first,)
     found = [first]
-    for codes in _schedules(prepared, tables, order, replace(options, limits=limits), tick):
+    options = replace(options, limits=limits)
+    for codes in _schedules(prepared, tables, order, options, len(steering), tick):
         level = ground.level(schedule_from(tables, codes), found[-1])
         lower = [level.peak.at(s) < found[-1].peak.at(s) * (1 - _STEP) for s in steering]
         if any(lower):
@@ -118,9 +128,18 @@ def plan_levels(
     return tuple(found)
 
 
-def _pressing(peak: Peak, samples: Sequence[Mapping[str, int]]) -> tuple[Mapping[str, int], ...]:
+def _steering(
+    peak: Peak, floor: Peak, samples: Sequence[Mapping[str, int]]
+) -> tuple[tuple[Mapping[str, int], ...], tuple[Mapping[str, int], ...]]:
+    """Samples that steer, and the others: small, or held up by what no repeat can free."""
     values = [peak.at(shape) for shape in samples]
-    return tuple(s for s, v in zip(samples, values, strict=True) if v >= _PRESSING * max(values))
+    large = [v >= _PRESSING * max(values) for v in values]
+    free = [f <= (1 - _FREE) * v for f, v in zip((floor.at(s) for s in samples), values, strict=True)]
+    chosen = [a and b for a, b in zip(large, free, strict=True)]
+    if not any(chosen):
+        chosen = large
+    pairs = list(zip(samples, chosen, strict=True))
+    return tuple(s for s, steers in pairs if steers), tuple(s for s, steers in pairs if not steers)
 
 
 @dataclass(frozen=True)
@@ -157,23 +176,38 @@ def _schedules(
     tables: Tables,
     order: Sequence[int],
     options: LevelOptions,
+    steering: int,
     tick: Tick | None,
 ) -> list[list[int]]:
-    """Schedules as codes, cheapest first, each with a lower peak than all before it."""
+    """Schedules as codes, cheapest first, each with a lower peak than all before it.
+
+    The first `steering` sample shapes are those that steer.
+    """
     unit, most = 1 / options.machine.bandwidth, options.max_slowdown - 1
     base = Search(tables, tuple(order), unit).start.peaks
-    starts = list(start_orders(prepared, tables, order, int(base.argmax())).values())
+    steers = np.arange(tables.shapes) < steering
+    starts = list(start_orders(prepared, tables, order, int(np.where(steers, base, 0).argmax())).values())
     if tables.nodes > _MANY:
         starts = starts[:1] + starts[2:]
+    goal = np.where(steers, base * max(options.lowest, 1e-9), base.max(initial=0.0))
     descents: list[_Descent] = []
     for number, start in enumerate(starts):
         if tick is not None:
             tick("searching levels", number, len(starts) + options.levels)
         search = Search(tables, start, unit, options.limits)
         trail = [search.start]
-        search.descend(search.start, base * max(options.lowest, 1e-9), most, trail)
+        search.descend(search.start, goal, most, trail)
         descents.append(_Descent(search, tuple(trail)))
-    lowest = min((s for d in descents for s in d.trail), key=lambda s: (_mean(s.peaks, base), s.cost))
+    # How many absences are made at once leads to other ends: those that got lowest are tried so too.
+    descents.sort(key=lambda d: min(_merit(s.peaks, base, steers) for s in d.trail))
+    for descent in descents[:_TRIED]:
+        for batch in _BATCHES:
+            trail = [descent.search.start]
+            descent.search.descend(descent.search.start, goal, most, trail, batch)
+            descents.append(_Descent(descent.search, tuple(trail)))
+    lowest = min(
+        (s for d in descents for s in d.trail), key=lambda s: (_merit(s.peaks, base, steers), s.cost)
+    )
     # What is gained differs from shape to shape; at some nothing can be, and those hold back no other.
     least = lowest.peaks / np.maximum(base, 1.0)
     found: list[State] = []
@@ -181,6 +215,7 @@ def _schedules(
         if tick is not None:
             tick("searching levels", len(starts) + number - 1, len(starts) + options.levels)
         target = base * np.where(least < 1, 1 - (1 - least) * number / options.levels, least)
+        target = np.where(steers, target, _allowed(np.maximum(target, lowest.peaks), base, steers))
         promised = min(d.cost_of(target) for d in descents)
         tried = [d for d in descents if d.cost_of(target) <= _PROMISE * promised + _EQUAL]
         pairs = [(d, d.reached(target, most)) for d in tried]
@@ -188,7 +223,7 @@ def _schedules(
         pairs.sort(key=lambda pair: min(s.cost for s in pair[1]))
         settled = [d.settled(states, target, most) for d, states in pairs[:_TRIED]]
         found.append(min(settled, key=lambda s: s.cost))
-    return _frontier(found, base)
+    return _frontier(found, base, steers)
 
 
 def _meets(peaks: np.ndarray, target: np.ndarray) -> bool:
@@ -199,15 +234,22 @@ def _ratio(peaks: np.ndarray, base: np.ndarray) -> float:
     return float((peaks / np.maximum(base, 1.0)).max(initial=0.0))
 
 
-def _mean(peaks: np.ndarray, base: np.ndarray) -> float:
-    """Peaks as a part of others, the mean over shapes."""
-    return float((peaks / np.maximum(base, 1.0)).mean())
+def _allowed(peaks: np.ndarray, base: np.ndarray, steers: np.ndarray) -> np.ndarray:
+    """Bytes that are nobody's loss: what level 0 needs, or the level itself at a shape that steers."""
+    return np.asarray(np.maximum(base, peaks[steers].max()))
 
 
-def _frontier(states: Sequence[State], base: np.ndarray) -> list[list[int]]:
+def _merit(peaks: np.ndarray, base: np.ndarray, steers: np.ndarray) -> float:
+    """Peaks as a part of level 0's, the mean over shapes that steer, and how far the worst other is above."""
+    above = peaks / np.maximum(_allowed(peaks, base, steers), 1.0)
+    return float((peaks / np.maximum(base, 1.0))[steers].mean() + above[~steers].max(initial=1.0) - 1)
+
+
+def _frontier(states: Sequence[State], base: np.ndarray, steers: np.ndarray) -> list[list[int]]:
     kept: list[State] = []
-    for state in sorted(states, key=lambda s: (s.cost, _mean(s.peaks, base))):
-        if not kept or _mean(state.peaks, base) < _mean(kept[-1].peaks, base):
+    merit = {id(s): _merit(s.peaks, base, steers) for s in states}
+    for state in sorted(states, key=lambda s: (s.cost, merit[id(s)])):
+        if not kept or merit[id(state)] < merit[id(kept[-1])]:
             kept.append(state)
     return [state.derived[0] for state in kept]
 
