@@ -24,7 +24,7 @@ from onnx_symmem.expr.parts import Halves, Part, halves_of
 from onnx_symmem.expr.prover import SEARCH, TIERS, Prover, Shape, prover_of
 from onnx_symmem.expr.tally import Kind
 
-__all__ = ["Partition"]
+__all__ = ["Partition", "places_to_cut"]
 
 _MAX_PARTS = 48
 _MAX_DEPTH = 24
@@ -106,7 +106,7 @@ class Partition:
         sides: list[BoolArray] = []
         for name in (n for n in prover.symbols if n not in domain.equalities):
             sizes = np.array([shape[name] for shape in shapes])
-            for at in _places(domain, name, sizes):
+            for at in places_to_cut(domain, name, sizes):
                 below = sizes < at
                 if below.any() and not below.all():  # both halves have a legal shape
                     cuts.append((name, at))
@@ -147,7 +147,7 @@ def _deciding(lead: FloatArray) -> npt.NDArray[np.intp]:
     return np.concatenate([first, rest[np.linspace(0, rest.size - 1, _MAX_GAME // 2).astype(np.intp)]])
 
 
-def _places(domain: Domain, name: str, sizes: npt.NDArray[np.int64]) -> list[int]:
+def places_to_cut(domain: Domain, name: str, sizes: npt.NDArray[np.int64]) -> list[int]:
     """Sizes where a symbol may be cut: 1, 2, 4, ... steps from its lower end, to the middle or far away."""
     allowed = domain.range_of(name)
     last = (int(sizes.max(initial=allowed.lo)) - allowed.lo) // allowed.divisor

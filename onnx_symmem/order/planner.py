@@ -2,8 +2,8 @@
 
 Orders that look better at the steering shapes may be worse at others. The proof attempt finds such a shape;
 it becomes a steering shape, and orders that are good there too are looked for; so does a shape at which the
-peak is an expression that it was at no other. After a few rounds the best order that was proved is kept, or the
-order that would have run (facts/ALGORITHMS, 8.5 and 8.6).
+peak is an expression that it was at no other. After a few rounds the best order that was proved is kept, or
+the one that would have run (facts/ALGORITHMS, 8.5 and 8.6).
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ import onnx
 from onnx_symmem.errors import DomainError, UsageError
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.envelope import plan_le
+from onnx_symmem.expr.least_order import least_le
 from onnx_symmem.graph.load import LoadedModel, check_external_data, external_entry, graphs_of, load_model
 from onnx_symmem.graph.save import StagedModel, check_target
 from onnx_symmem.graph.view import ModelView
@@ -283,7 +284,8 @@ def optimize_model(
                     notices += more
                 if dispatch is not None:
                     check_written(dispatch, several, choice.before, samples)
-                    optimal = plan_le([several.formula], bound.members, shapes.domain).proved
+                    plans = [version.peak.members for version in several.versions]
+                    optimal = least_le(plans, bound.members, shapes.domain).proved
         with clock.stage("write", "writing"):
             if proto is None:
                 proto = reorder_nodes(write_dims(base.proto, shapes), choice.chosen.file, choice.chosen.rule)
