@@ -40,6 +40,10 @@ __all__ = ["command"]
     "--memory-limit", required=False,
     words="The limit that a model of several levels is given at run time. Default: the one in the file.",
 )  # fmt: skip
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), metavar="FILE.png",
+    help="With two dims: draw the frontier, too.",
+)  # fmt: skip
 @ep_option
 @json_option
 def command(
@@ -52,6 +56,7 @@ def command(
     counts: tuple[str, ...],
     reserve: int,
     memory_limit: int | None,
+    out: Path | None,
     ep: str,
     as_json: bool,
 ) -> Any:
@@ -63,11 +68,15 @@ def command(
     \b
     Examples:
       onnx-symmem fit planned.onnx --budget 24GiB --solve batch --at seq=2048
-      onnx-symmem fit planned.onnx --against model.onnx --budget 24GiB --solve batch,seq
+      onnx-symmem fit planned.onnx --against model.onnx --budget 24GiB --solve batch,seq -o frontier.png
     """
     from onnx_symmem import api
     from onnx_symmem.report.text.capacity import show_fit
 
+    if out is not None:
+        from onnx_symmem.report.frontier import check_frontier_target
+
+        check_frontier_target(out, solve)
     with progress() as tell:
         found = api.fit(
             model,
@@ -82,4 +91,8 @@ def command(
             provider=ep,
             progress=ticker(tell),
         )
+    if out is not None:
+        from onnx_symmem.report.frontier import write_frontier
+
+        write_frontier(out, found)
     answer(found, as_json, lambda console: show_fit(console, found))

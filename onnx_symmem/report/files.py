@@ -13,7 +13,7 @@ from onnx_symmem.graph.save import check_target
 from onnx_symmem.report.analysis import Analysis
 from onnx_symmem.report.memory import MemoryReport
 
-__all__ = ["FORMS", "check_report_target", "write_report"]
+__all__ = ["FORMS", "check_report_target", "write_report", "write_whole"]
 
 Writer = Callable[[MemoryReport, Analysis, Analysis | None], bytes]
 
@@ -51,7 +51,7 @@ def check_report_target(out: Path) -> None:
         raise UsageError(f"{out}: expected a name that ends in {', '.join(FORMS)}")
     check_target(out, "report.html")
     if out.suffix.lower() == ".png":
-        from onnx_symmem.report.picture import check_pillow
+        from onnx_symmem.report.canvas import check_pillow
 
         check_pillow(out)
 
@@ -60,6 +60,11 @@ def write_report(out: Path, report: MemoryReport, analysis: Analysis, other: Ana
     """Write a report beside its target and move it there."""
     check_report_target(out)
     contents = FORMS[out.suffix.lower()](report, analysis, other)
+    write_whole(out, contents)
+
+
+def write_whole(out: Path, contents: bytes) -> None:
+    """Write a file beside its target and move it there."""
     if out.is_symlink():  # a link stays a link: what it points to is replaced
         out = out.resolve()
     try:

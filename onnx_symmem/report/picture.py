@@ -10,25 +10,21 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from pathlib import PurePath
+from typing import Any
 
-from onnx_symmem.errors import DomainError, UsageError
+from onnx_symmem.errors import DomainError
 from onnx_symmem.report.analysis import Analysis
+from onnx_symmem.report.canvas import DIM, INK, LINE, PAPER, SCALE, Canvas
 from onnx_symmem.report.growth import same_shape
 from onnx_symmem.report.memory import MemoryReport
 from onnx_symmem.report.text.findings import at_text
 from onnx_symmem.report.text.layout import Unit
 
-if TYPE_CHECKING:
-    from PIL import ImageDraw
+__all__ = ["picture"]
 
-__all__ = ["check_pillow", "picture"]
-
-_SCALE = 2  # pixels per unit: sharp on dense screens and in print
 _WIDTH, _LEFT, _RIGHT = 1080, 84, 24
 _PANEL, _BAR = 220, 15  # heights: of one run, of one bar
-_INK, _DIM, _LINE, _PAPER = "#1a1e23", "#5a646e", "#dde2e7", "#ffffff"
 # Told apart by lightness too: the picture may be printed grey.
 _SCOPES = (
     ("weights", "#c3c9d0"),
@@ -39,15 +35,6 @@ _SCOPES = (
 _BEFORE, _AFTER = "#9aa4ae", "#2f7bbd"
 
 
-def check_pillow(out: Path) -> None:
-    """Raise UsageError where Pillow is not installed."""
-    try:
-        import PIL  # noqa: F401
-    except ImportError:
-        message = f"{out}: a PNG needs Pillow, which is not installed: pip install 'onnx-symmem[png]'"
-        raise UsageError(message) from None
-
-
 def picture(report: MemoryReport, analysis: Analysis, other: Analysis | None = None) -> bytes:
     """The picture as a PNG file."""
     from PIL import Image, ImageDraw
@@ -56,15 +43,15 @@ def picture(report: MemoryReport, analysis: Analysis, other: Analysis | None = N
     peaks = _peaks(report)
     per = _BAR * (1 if other is None else 2) + 12
     height = 92 + (_PANEL + 58) * len(runs) + (64 + per * len(peaks) if peaks else 0) + 20
-    image = Image.new("RGB", (_WIDTH * _SCALE, height * _SCALE), _PAPER)
+    image = Image.new("RGB", (_WIDTH * SCALE, height * SCALE), PAPER)
     canvas = _Canvas(ImageDraw.Draw(image))
     name = PurePath(report.model).name
     canvas.text(_LEFT - 60, 22, f"Memory of {name}", 22)
     if report.moments:
         at = at_text(report.findings, report.moments[report.shown].shape)
-        canvas.text(_LEFT - 60, 52, f"In use over the run at {at}; one scale", 13, _DIM)
+        canvas.text(_LEFT - 60, 52, f"In use over the run at {at}; one scale", 13, DIM)
     else:
-        canvas.text(_LEFT - 60, 52, "no bytes: sizes depend on data that nothing limits", 13, _DIM)
+        canvas.text(_LEFT - 60, 52, "no bytes: sizes depend on data that nothing limits", 13, DIM)
     canvas.legend(_LEFT - 60, 76)
     top = 104
     unit = Unit.of([run.top for run in runs])
@@ -142,36 +129,14 @@ def _ticks(most: int, unit: Unit) -> list[int]:
     return [round(k * step * unit.size) for k in range(int(most / unit.size / step * 1.0001) + 1)]
 
 
-class _Canvas:
-    """Drawing in units of the layout; text is set in Pillow's own font, so that machines do not differ."""
-
-    def __init__(self, draw: ImageDraw.ImageDraw) -> None:
-        self.draw = draw
-
-    def text(self, x: float, y: float, text: str, size: int, fill: str = _INK, anchor: str = "lm") -> float:
-        """Text at a point; its width."""
-        from PIL import ImageFont
-
-        font = ImageFont.load_default(size * _SCALE)
-        self.draw.text((x * _SCALE, y * _SCALE), text, fill=fill, font=font, anchor=anchor)
-        return float(self.draw.textlength(text, font=font)) / _SCALE
-
-    def box(self, x: float, y: float, right: float, bottom: float, fill: str) -> None:
-        """A filled rectangle; nothing where it is thinner than a pixel."""
-        if (right - x) * _SCALE >= 1 and (bottom - y) * _SCALE >= 1:
-            corners = [round(v * _SCALE) for v in (x, y, right, bottom)]
-            self.draw.rectangle((corners[0], corners[1], corners[2] - 1, corners[3] - 1), fill=fill)
-
-    def line(self, x: float, y: float, right: float, bottom: float, fill: str, width: int = 1) -> None:
-        """A straight line."""
-        ends = [round(v * _SCALE) for v in (x, y, right, bottom)]
-        self.draw.line(ends, fill=fill, width=width * _SCALE)
+class _Canvas(Canvas):
+    """A canvas for runs and peaks."""
 
     def legend(self, x: float, y: float) -> None:
         """The scopes with their colours, in the order of the stack."""
         for name, fill in reversed(_SCOPES):
             self.box(x, y - 6, x + 12, y + 6, fill)
-            x += 18 + self.text(x + 18, y, name, 12, _DIM) + 22
+            x += 18 + self.text(x + 18, y, name, 12, DIM) + 22
 
     def run(self, run: _Run, top: float, most: int, unit: Unit) -> None:
         """One run as a stack of areas over its rows."""
@@ -182,10 +147,10 @@ class _Canvas:
             return ground - size / max(most, 1) * (_PANEL - 14)
 
         for size in _ticks(most, unit):
-            self.line(_LEFT, y(size), right, y(size), _LINE)
-            self.text(_LEFT - 8, y(size), f"{size / unit.size:,.4g}", 11, _DIM, "rm")
-        self.text(_LEFT - 8, top + 8, unit.name, 11, _DIM, "rm")
-        pixels = (right - _LEFT) * _SCALE
+            self.line(_LEFT, y(size), right, y(size), LINE)
+            self.text(_LEFT - 8, y(size), f"{size / unit.size:,.4g}", 11, DIM, "rm")
+        self.text(_LEFT - 8, top + 8, unit.name, 11, DIM, "rm")
+        pixels = (right - _LEFT) * SCALE
         rows = len(run.in_use)
         base = run.weights + run.inputs
         for pixel in range(pixels if rows else 0):
@@ -193,21 +158,20 @@ class _Canvas:
             last = max((pixel + 1) * rows // pixels, first + 1)
             row = max(range(first, last), key=run.in_use.__getitem__)
             stack = (run.weights, base, base + run.outputs[row], base + run.in_use[row])
-            x, low = _LEFT + pixel / _SCALE, 0
+            x, low = _LEFT + pixel / SCALE, 0
             for (_, fill), high in zip(_SCOPES, stack, strict=True):
-                self.box(x, y(high), x + 1 / _SCALE, y(low), fill)
+                self.box(x, y(high), x + 1 / SCALE, y(low), fill)
                 low = high
-        self.line(_LEFT, ground, right, ground, _DIM)
+        self.line(_LEFT, ground, right, ground, DIM)
         if rows:
             at = max(range(rows), key=run.in_use.__getitem__)
             x = _LEFT + (at + 0.5) / rows * (right - _LEFT)
             tip = y(run.top) - 3
-            points = [(x, tip), (x - 5, tip - 8), (x + 5, tip - 8)]
-            self.draw.polygon([(a * _SCALE, b * _SCALE) for a, b in points], fill=_INK)
+            self.area([(x, tip), (x - 5, tip - 8), (x + 5, tip - 8)], INK)
             words = f"peak {unit.named(run.in_use[at])}, with inputs and weights {unit.show(run.top)}"
             self.text(right, top + 8, words, 12, anchor="rm")
-        self.text(_LEFT, ground + 14, "1", 11, _DIM)
-        self.text(right, ground + 14, f"step {run.steps:,}", 11, _DIM, "rm")
+        self.text(_LEFT, ground + 14, "1", 11, DIM)
+        self.text(right, ground + 14, f"step {run.steps:,}", 11, DIM, "rm")
 
     def peaks(self, peaks: Sequence[_Peak], top: float, compared: bool) -> None:
         """One bar per shape, or two: before and after."""
@@ -218,15 +182,15 @@ class _Canvas:
         if compared:
             for x, fill, name in ((left, _BEFORE, "before"), (left + 90, _AFTER, "after")):
                 self.box(x, top + 22, x + 12, top + 34, fill)
-                self.text(x + 18, top + 28, name, 12, _DIM)
+                self.text(x + 18, top + 28, name, 12, DIM)
         y = top + 44
         for peak in peaks:
             bars = [(peak.before, _BEFORE), (peak.after, _AFTER)] if compared else [(peak.after, _AFTER)]
-            self.text(left - 12, y + _BAR * len(bars) / 2, peak.shape, 12, _INK, "rm")
+            self.text(left - 12, y + _BAR * len(bars) / 2, peak.shape, 12, INK, "rm")
             for size, fill in bars:
                 if size is not None:
                     end = left + max(size / most * (right - left), 1)
                     self.box(left, y + 1, end, y + _BAR - 1, fill)
-                    self.text(end + 8, y + _BAR / 2, unit.named(size), 12, _DIM)
+                    self.text(end + 8, y + _BAR / 2, unit.named(size), 12, DIM)
                 y += _BAR
             y += 12

@@ -70,3 +70,17 @@ def test_several_models_are_checked(command: Command, folder: Path) -> None:
     assert found.err.count("\n") == 1
     assert "(and 1 more)" in found.err
     assert json.loads(command(*argv[:3], *argv[3:3], "--max-peak", "1GB", *argv[5:]).out)["holds"]
+
+
+def test_a_frontier_is_drawn_beside_its_table(command: Command, folder: Path) -> None:
+    pytest.importorskip("PIL")
+    argv = ("fit", "plain.onnx", "--budget", "200kB", "--solve", "batch,seq", "--dim", "seq=1..64")
+    plain = command(*argv)
+    drawn = command(*argv, "-o", "frontier.png")
+    assert drawn.code == 0
+    assert drawn.out == plain.out
+    assert (folder / "frontier.png").read_bytes().startswith(b"\x89PNG")
+    found = command("fit", "plain.onnx", "--budget", "200kB", "--solve", "batch", "-o", "one.png")
+    assert found.code == 2
+    assert "solve for two" in found.err
+    assert not (folder / "one.png").exists()
