@@ -236,7 +236,8 @@ def run(only: Sequence[str] = ()) -> Page:
         for s in found
     )
     heads = (
-        "mode", "tests", "sizes drawn", "run", "as inferred", "refused", "taken down", "wrong", "against a limit"
+        "mode", "tests", "sizes drawn", "run", "as inferred", "refused", "taken down", "wrong",
+        "against a limit"
     )  # fmt: skip
     return Page(
         "node_shapes",
