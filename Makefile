@@ -5,9 +5,11 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 ARGS ?=
+# Not with --quiet: what mkdocs does not say it does not count as an error either.
+SITE = log=$$($(PY) -m mkdocs build --strict 2>&1) || { echo "$$log" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format bench clean
+.PHONY: help venv demo test check format docs bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -20,7 +22,7 @@ $(STAMP): pyproject.toml requirements.lock
 	  { echo "onnx-symmem needs Python 3.11 or newer, '$(PYTHON)' is $$($(PYTHON) --version 2>&1 | head -n 1); try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -e $@ || $(PYTHON) -m venv --clear $(VENV)
 	@echo "installing into $(VENV) (once; a minute or two)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev]'
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev,docs]'
 	@touch $@
 
 demo: $(STAMP) ## build a small model, optimise it, run it, and show prediction beside measurement
@@ -29,7 +31,7 @@ demo: $(STAMP) ## build a small model, optimise it, run it, and show prediction 
 test: $(STAMP) ## run the tests (ARGS="-k name" picks some)
 	@$(PY) -m pytest $(ARGS)
 
-check: $(STAMP) ## formatting, lint, types
+check: $(STAMP) ## formatting, lint, types, links of the documentation
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@# mypy maps folders to packages by path only: show it the tree as it is installed, cli/ inside.
@@ -37,10 +39,16 @@ check: $(STAMP) ## formatting, lint, types
 	@ln -s "$(CURDIR)"/onnx_symmem/* build/types/onnx_symmem/
 	@ln -s "$(CURDIR)/cli" build/types/onnx_symmem/cli
 	@cd build/types && "$(CURDIR)/$(PY)" -m mypy --config-file ../../pyproject.toml
+	@$(SITE)
 
 format: $(STAMP) ## format the sources and mend what lint can mend
 	@$(PY) -m ruff check --fix-only --quiet .
 	@$(PY) -m ruff format .
+
+docs: $(STAMP) ## build the documentation into build/site; fails on a link that leads nowhere
+	@$(PY) -m documentation
+	@$(SITE)
+	@echo "build/site/index.html"
 
 bench: $(STAMP) ## measure; ARGS="orders" picks a part, ARGS="--help" lists them
 	@$(PY) -m benchmarks $(ARGS)

@@ -36,7 +36,7 @@ def _finite(_ctx: click.Context, _param: click.Parameter, value: float) -> float
 @ep_option
 @input_option
 @click.option(
-    "--tolerance", type=float, default=1e-3, show_default=True, callback=_finite,
+    "--tolerance", type=float, default=1e-3, show_default=True, callback=_finite, metavar="SHARE",
     help="Largest difference that counts as rounding, relative to the largest number of an output.",
 )  # fmt: skip
 @ort_level_option

@@ -37,8 +37,9 @@ __all__ = ["command"]
     "summary that a later call goes on from.",
 )  # fmt: skip
 @click.option(
-    "--jobs", type=click.IntRange(1), default=1, show_default=True, help="Models at once, with --out-dir."
-)
+    "--jobs", type=click.IntRange(1), default=1, show_default=True, metavar="N",
+    help="Models at once, with --out-dir.",
+)  # fmt: skip
 @click.option(
     "--parallel-backend", "backend", metavar="NAME",
     help="Backend of joblib that runs the jobs, such as dask or ray once registered. Default: processes.",
@@ -62,8 +63,9 @@ __all__ = ["command"]
     "0: heuristics only. Default: 20, less for large graphs.",
 )  # fmt: skip
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the search and generated inputs."
-)
+    "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N",
+    help="Of the search and generated inputs.",
+)  # fmt: skip
 @click.option("--explain-order", "explain", is_flag=True, help="Say what pins the peak, and what would help.")
 @size_option(
     "--memory-limit", required=False,
@@ -76,7 +78,7 @@ __all__ = ["command"]
     "the limit is given at run time. Default 4.",
 )  # fmt: skip
 @click.option(
-    "--max-slowdown", type=click.FloatRange(1.0), default=1.3, show_default=True,
+    "--max-slowdown", type=click.FloatRange(1.0), default=1.3, show_default=True, metavar="FACTOR",
     help="What a level may take of the time of the first, as modelled.",
 )  # fmt: skip
 @click.option(

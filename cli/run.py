@@ -19,7 +19,7 @@ __all__ = ["command"]
 @ep_option
 @input_option
 @click.option(
-    "--runs", type=click.IntRange(1, 1000), default=2, show_default=True,
+    "--runs", type=click.IntRange(1, 1000), default=2, show_default=True, metavar="N",
     help="Runs whose memory is measured, in one session.",
 )  # fmt: skip
 @json_option
