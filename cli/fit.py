@@ -73,10 +73,6 @@ def command(
     from onnx_symmem import api
     from onnx_symmem.report.text.capacity import show_fit
 
-    if out is not None:
-        from onnx_symmem.report.frontier import check_frontier_target
-
-        check_frontier_target(out, solve)
     with progress() as tell:
         found = api.fit(
             model,
@@ -88,11 +84,8 @@ def command(
             counts=counts,
             reserve=reserve,
             memory_limit=memory_limit,
+            out=out,
             provider=ep,
             progress=ticker(tell),
         )
-    if out is not None:
-        from onnx_symmem.report.frontier import write_frontier
-
-        write_frontier(out, found)
     answer(found, as_json, lambda console: show_fit(console, found))

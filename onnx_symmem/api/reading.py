@@ -26,6 +26,7 @@ from onnx_symmem.report.capacity import (
 )
 from onnx_symmem.report.explanation import Explanation, explain
 from onnx_symmem.report.files import check_report_target, write_report
+from onnx_symmem.report.frontier import check_frontier_target, write_frontier
 from onnx_symmem.report.growth import growth
 from onnx_symmem.report.inference import ShapeTable, shape_table
 from onnx_symmem.report.memory import MemoryReport, report_of
@@ -172,6 +173,7 @@ def fit(
     counts: Sequence[str] = SCOPES,
     reserve: int = 0,
     memory_limit: int | None = None,
+    out: _File | None = None,
     provider: str = "cpu",
     progress: _Progress | None = None,
 ) -> Fit:
@@ -184,6 +186,7 @@ def fit(
     counts: what the budget covers: activations (with outputs), inputs, weights.
     reserve: bytes of the budget that are kept free, for kernels and gaps in the arena.
     memory_limit: bytes that a model of several levels is given at run time; default: those in the file.
+    out: a .png to draw the frontier to; needs two dims, and the extra `png`.
     provider: `cpu` or `cuda`.
     progress: called with (stage, steps done, steps in all).
 
@@ -192,6 +195,8 @@ def fit(
     """
     tick = progress or _silent
     names = tuple(part.strip() for part in solve.split(",")) if isinstance(solve, str) else tuple(solve)
+    if out is not None:
+        check_frontier_target(Path(out), names)
     sources = [model] if against is None else [model, against]
     demands = [
         model_demand(
@@ -206,7 +211,10 @@ def fit(
         for number, source in enumerate(sources)
     ]
     tick("solving", 0, 0)
-    return fit_models(demands, budget, names, at, provider)
+    found = fit_models(demands, budget, names, at, provider)
+    if out is not None:
+        write_frontier(Path(out), found)
+    return found
 
 
 def check(
