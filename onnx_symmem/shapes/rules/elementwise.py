@@ -21,13 +21,19 @@ __all__ = ["broadcast_inputs", "combine", "same_as_first"]
 @rule(
     "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Celu", "Cos", "Cosh", "CumProd",
     "CumSum", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "Hardmax", "IsInf", "IsNaN",
-    "LRN", "LeakyRelu", "Log", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "Mish", "PRelu",
+    "LRN", "LeakyRelu", "Log", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "Mish",
     "Relu", "ReverseSequence", "Round", "Selu", "Shrink", "Sigmoid", "Sin", "Sinh", "Softmax", "Softplus",
     "Softsign", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu",
 )  # fmt: skip
 def same_as_first(ctx: NodeContext) -> None:
     """The output has the dims of the first input."""
     ctx.set(0, ctx.need(0))
+
+
+@rule("PRelu")
+def _prelu(ctx: NodeContext) -> None:
+    """ONNX broadcasts the slope to the input alone, ONNX Runtime each to the other."""
+    ctx.set(0, ctx.broadcast(ctx.need(0), ctx.need(1)), ctx.elem(0))
 
 
 @rule("Neg", "Abs", "Not", "Sign", "Floor", "Ceil", "Sqrt", "Reciprocal")

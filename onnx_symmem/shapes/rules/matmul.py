@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx_symmem.expr.expression import ONE, Expr
+from onnx_symmem.expr.expression import ONE, Expr, minimum
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unresolved
 from onnx_symmem.shapes.registry import rule
 from onnx_symmem.shapes.table import Dims
@@ -20,10 +20,23 @@ def matmul_dims(ctx: NodeContext, a: Dims, b: Dims) -> tuple[DimLike, ...]:
     if vector_b:
         b = (*b, ONE)
     ctx.same(a[-1], b[-2], "inner dims of a matrix product")
-    lead = ctx.broadcast(a[:-2], b[:-2])
+    lead = _batch(ctx, a, b)
     rows = () if vector_a else (a[-2],)
     columns = () if vector_b else (b[-1],)
     return (*lead, *rows, *columns)
+
+
+def _batch(ctx: NodeContext, a: Dims, b: Dims) -> tuple[DimLike, ...]:
+    """Broadcast batch dims. Where no inner element is left, ONNX Runtime takes those of the higher rank."""
+    lead = ctx.broadcast(a[:-2], b[:-2])
+    if ctx.at_least(a[-1], 1) or ctx.at_least(b[-2], 1):
+        return lead
+    given = a[:-2] if len(a) >= len(b) else b[:-2]
+    inner = minimum(1, a[-1])
+    return tuple(
+        y if x == y or not isinstance(x, Expr) else ctx.simplify(inner * x + (1 - inner) * y)
+        for x, y in zip(lead, given, strict=True)
+    )
 
 
 @rule("MatMul", "MatMulInteger")

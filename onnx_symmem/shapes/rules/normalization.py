@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnx_symmem.expr.expression import ONE
-from onnx_symmem.shapes.context import NodeContext
+from onnx_symmem.shapes.context import NodeContext, Unresolved
 from onnx_symmem.shapes.registry import rule
 
 __all__: list[str] = []
@@ -37,7 +37,11 @@ def _batch(ctx: NodeContext) -> None:
 
 @rule("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
 def _loss(ctx: NodeContext) -> None:
-    scores = ctx.need(0)
-    per_element = ctx.attr("reduction", "mean") == "none"
-    ctx.set(0, (scores[0], *scores[2:]) if per_element else (), ctx.elem(0))
+    scores, target = ctx.need(0), ctx.need(1)
+    if len(scores) != len(target) + 1:
+        raise Unresolved(f"scores of rank {len(scores)}, targets of rank {len(target)}")
+    # Targets pick their scores as GatherElements does: there may be more scores than targets.
+    for there, wanted in zip((scores[0], *scores[2:]), target, strict=True):
+        ctx.limit(there - wanted, "every target has its scores")
+    ctx.set(0, target if ctx.attr("reduction", "mean") == "none" else (), ctx.elem(0))
     ctx.set(1, scores, ctx.elem(0))
