@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
+import pytest
 from onnx import helper
 
 from tests.shapes.building import BOOL, FLOAT, INT64, assert_right, graph, infer, model, node, texts, value
@@ -189,3 +190,67 @@ def test_nested_graphs_have_shapes_of_their_own() -> None:
     shapes = infer(graph([outer], [X, FLAG], "y"))
     assert [g.view.name for g in shapes.graph.walk()] == ["small", "body", "body", "body", "body"]
     assert texts(shapes, "y") == ["n", "8"]
+
+
+def repeated(
+    inputs: str, scanned: list[int | str] | None, trips: int, start: bool = True, grows: bool = False
+) -> onnx.ModelProto:
+    """y, all = a Loop over x[n, 3] whose body hands its condition on and scans the transposed state."""
+    step = node("Concat", "a a", "ao", axis=0) if grows else node("Relu", "a", "ao")
+    results = [value("co", BOOL, []), value("ao"), value("turned", FLOAT, scanned)]
+    body = helper.make_graph(
+        [node("Identity", "c", "co"), step, node("Transpose", "a", "turned")],
+        "body", [value("i", INT64, []), value("c", BOOL, []), value("a")], results,
+    )  # fmt: skip
+    of = graph(
+        [node("Loop", inputs, "y all", body=body)], [value("x", FLOAT, ["n", 3])], "y all",
+        m=np.array(trips, np.int64), start=np.array(start),
+    )  # fmt: skip
+    return model(of)
+
+
+@pytest.mark.parametrize("grows", [False, True])
+@pytest.mark.parametrize(
+    ("inputs", "trips", "start"), [("m - x", 0, True), ("m - x", -2, True), ("- start x", 5, False)]
+)
+def test_a_loop_that_never_runs_hands_its_states_on(
+    inputs: str, trips: int, start: bool, grows: bool
+) -> None:
+    proto = repeated(inputs, [3, "rows"], trips, start, grows)
+    shapes = assert_right(proto, {"n": 2}, {"n": 5})
+    assert texts(shapes, "y") == ["n", "3"]
+    assert texts(shapes, "all") == ["0", "3", "0"]
+    # Without a declared shape ONNX Runtime does not even know the rank.
+    assert infer(repeated(inputs, None, trips, start, grows)).graph.of("all") is None
+
+
+def test_a_condition_that_is_left_out_does_not_end_a_loop() -> None:
+    for trips in (1, 3):
+        shapes = assert_right(repeated("m - x", None, trips), {"n": 2}, {"n": 5})
+        assert texts(shapes, "all") == [str(trips), "3", "n"]
+    assert texts(assert_right(repeated("m - x", None, 1, grows=True), {"n": 2}), "y") == ["2*n", "3"]
+
+
+def test_what_a_loop_scans_has_its_rank_if_it_runs() -> None:
+    proto = repeated("m - x", None, 0)
+    proto.graph.input.append(value("m", INT64, []))
+    del proto.graph.initializer[:]
+    (needed,) = (a for a in infer(proto).assumptions if a.kind == "nonempty")
+    assert (needed.text, needed.node) == ("u0 >= 1", "Loop 'y_node'")
+    assert not infer(repeated("m - x", None, 2)).assumptions
+
+
+@pytest.mark.parametrize("flag", [False, True])
+def test_a_known_condition_decides_between_branches_of_different_rank(flag: bool) -> None:
+    yes = helper.make_graph([node("Relu", "x", "p")], "yes", [], [onnx.ValueInfoProto(name="p")])
+    no = helper.make_graph(
+        [node("ReduceSum", "x", "q", keepdims=0)], "no", [], [onnx.ValueInfoProto(name="q")]
+    )
+    x = value("x", FLOAT, ["n", 3])
+    constant = [node("If", "f", "y", then_branch=yes, else_branch=no)]
+    shaped = [node("Shape", "x", "s"), node("Size", "s", "r"), node("Equal", "r two", "f"), *constant]
+    for given in (np.array(flag), np.array([flag])):
+        shapes = assert_right(model(graph(constant, [x], "y", f=given)), {"n": 4})
+        assert texts(shapes, "y") == (["n", "3"] if flag else [])
+    shapes = assert_right(model(graph(shaped, [x], "y", two=np.array(2 if flag else 3))), {"n": 4})
+    assert texts(shapes, "y") == (["n", "3"] if flag else [])

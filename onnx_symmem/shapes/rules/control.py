@@ -14,7 +14,7 @@ from functools import partial
 
 from onnx import TensorProto
 
-from onnx_symmem.expr.expression import ONE, Expr, maximum
+from onnx_symmem.expr.expression import ONE, ZERO, Expr, maximum
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown
 from onnx_symmem.shapes.registry import rule
 from onnx_symmem.shapes.scope import Scope, SequenceState, State, merge_dims
@@ -207,19 +207,17 @@ def _trip_count(ctx: NodeContext, body: Scope) -> Expr | None:
     """The number of iterations where neither data nor the body can end the loop early."""
     limit = ctx.value(0)
     trips = limit.items[0] if limit is not None and limit.items else None
-    if not isinstance(trips, Expr):
+    start = ctx.value(1)
+    first = start.items[:1] if start is not None else () if ctx.has(1) else (ONE,)
+    if first == (ZERO,) or (isinstance(trips, Expr) and ctx.at_least(-trips, 0)):
+        return ZERO
+    if not isinstance(trips, Expr) or first != (ONE,):
         return None
-    if ctx.has(1):
-        start = ctx.value(1)
-        if start is None or start.items[:1] != (ONE,):
-            return None
     after = body.view.outputs[0]
     ends = body.value(after)
     if ends is not None and ends.items[:1] == (ONE,):
         return ctx.simplify(maximum(trips, 0))
-    if not ctx.has(1):
-        return None
-    # The condition may be handed through unchanged.
+    # The condition may be handed through unchanged; one that is left out is true.
     while body.view.values[after].producer >= 0:
         node = body.view.nodes[body.view.values[after].producer]
         if node.op != "Identity" or node.domain:
@@ -246,7 +244,13 @@ def _loop(ctx: NodeContext) -> None:
     trips = _trip_count(ctx, loop.body)
     results = list(loop.body.results())
     for k, first in enumerate(start):
-        ctx.set_state(k, _after_loop(ctx, k, loop, first, trips, inner))
+        if trips == 0:
+            last = first
+        elif trips == 1 and loop.once[1 + k].dims is not None:
+            last = loop.once[1 + k]
+        else:
+            last = _after_loop(ctx, k, loop, first, trips, inner)
+        ctx.set_state(k, last)
     most = ctx.value(0)
     bound = most.items[0] if most is not None and most.items and isinstance(most.items[0], Expr) else None
     length: DimLike
@@ -255,7 +259,40 @@ def _loop(ctx: NodeContext) -> None:
     else:
         length = trips
     for k, state in enumerate(results[1 + count :], start=count):
-        ctx.set(k, _scanned(ctx, state, loop.once[1 + k], length, inner), state.elem or None)
+        if trips == 0:
+            ctx.set(k, _never_scanned(loop.body, 1 + k, state), state.elem or None)
+        else:
+            ctx.set(k, _scanned(ctx, state, loop.once[1 + k], length, inner), state.elem or None)
+            _needs_iteration(ctx, k, loop.body)
+
+
+def _needs_iteration(ctx: NodeContext, k: int, body: Scope) -> None:
+    """Note that a scanned output has its rank only if the loop runs, where the file does not declare it."""
+    dims = ctx.scope.dims[ctx.node.outputs[k]] if ctx.wants(k) else None
+    declared = body.view.values[body.view.outputs[1 + k]].dims
+    if dims and declared is None and not ctx.at_least(dims[0], 1):
+        ctx.scope.assume(ctx, dims[0], ONE, "a loop without an iteration gives no rank", "nonempty")
+
+
+def _never_scanned(body: Scope, k: int, state: State) -> list[DimLike] | None:
+    """Dims of a scanned output without an iteration: what the body's output is declared as, names as 0.
+
+    Without a declared shape ONNX Runtime makes it of rank 1, or of the rank that it can see by itself.
+    """
+    declared = body.view.values[body.view.outputs[k]].dims
+    if declared is None:
+        return None
+    known = state.dims if state.dims is not None and len(state.dims) == len(declared) else None
+    result: list[DimLike] = [0]
+    for axis, dim in enumerate(declared):
+        size = None if known is None else known[axis]
+        if isinstance(dim, int):
+            result.append(dim)
+        elif size is not None and not size.is_const:
+            result.append(0)
+        else:
+            result.append(Unknown("its size is open where the loop does not run at all", size))
+    return result
 
 
 def _outside(dim: Expr, inner: Mapping[str, Expr | None]) -> DimLike:
@@ -278,7 +315,7 @@ def _scanned(
     All iterations agree with the first one. What remains where there is none is left open by ONNX, except
     that the output is empty.
     """
-    if state.dims is None or length == 0:
+    if state.dims is None:
         return None
     certain = isinstance(length, Expr) and ctx.at_least(length, 1)
     result: list[DimLike]
