@@ -22,7 +22,7 @@ from onnx_symmem.order.candidates import buffer_bytes, peaks_at
 __all__ = ["METHODS", "NO_SEARCH", "hint_shape", "peaks_by_method", "run"]
 
 MEAN, WORST = 1.02, 1.15
-NO_SEARCH = replace(NO_BOUND, improved=0, rounds=0)
+NO_SEARCH = replace(NO_BOUND, segmented=0, improved=0, rounds=0)
 METHODS = (
     "onnxruntime", "file", "symbolic-greedy", "reverse-list", "inductor", "xla", "portfolio",
     "one order", "ours",

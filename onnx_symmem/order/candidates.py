@@ -26,6 +26,7 @@ from onnx_symmem.order.cut_bound import peak_floor
 from onnx_symmem.order.heuristics import HEURISTICS
 from onnx_symmem.order.limits import SearchLimits, limits_for
 from onnx_symmem.order.moments import Moments
+from onnx_symmem.order.segments import improve_segments
 from onnx_symmem.order.shape_bound import ShapeBound, shape_bound
 from onnx_symmem.order.splice import splice
 from onnx_symmem.order.window import Spent, WindowLimits, improve_order
@@ -33,6 +34,8 @@ from onnx_symmem.order.window import Spent, WindowLimits, improve_order
 __all__ = ["CandidateOrder", "CandidateSearch", "SearchLimits", "candidate_orders", "peaks_at", "rank"]
 
 _SEARCHED = "+search"
+_BY_SEGMENTS = "+segments"
+_SEGMENTS = 4  # the part of the search that is spent on segments
 _MET = 1 + 1e-3  # ratio to a bound from which on nothing is tried
 _LATER = 3  # the part of the search that later rounds make
 
@@ -136,14 +139,15 @@ class CandidateSearch:
         self.shapes = (*self.shapes, *shapes)
         self.table = np.hstack([self.table, buffer_bytes(self.graph, self.sizes, shapes)])
         self._by_heuristics(range(first, min(len(self.shapes), first + self.limits.shapes)))
-        if not self.limits.improved:
+        if not self.limits.improved and not self.limits.segmented:
             return
         floor = self.floor = self._floor()
-        starts = self._starts(floor, ceiling is not None)
-        total = self.limits.window.windows * len(starts)
         # What a shape that refuted an order asks for is mostly found soon.
         window = _part(self.limits.window, _LATER if first else 1)
         spent, failed = Spent(), dict[tuple[str, int, int], list[np.ndarray]]()
+        self._by_segments(floor, window, spent)
+        starts = self._starts(floor, ceiling is not None)
+        total = self.limits.window.windows * len(starts)
         for number, start in enumerate(starts):
             done = [self.limits.window.windows * number]
 
@@ -184,6 +188,15 @@ class CandidateSearch:
             order = HEURISTICS[name](self.graph, [int(b) for b in self.table[:, k]])
             self._hoisted(f"{name}@{at}" if at else name, order)
 
+    def _by_segments(self, floor: np.ndarray, window: WindowLimits, spent: Spent) -> None:
+        """Add the best orders with their segments improved one by one, equal ones once."""
+        for start in self._starts(floor, False, self.limits.segmented):
+            self.tick("improving segments", 0, 1)
+            found = improve_segments(
+                self.graph, self.table, start, floor, _part(window, _SEGMENTS), self.limits.seed, spent
+            )
+            self._hoisted(f"{self.runs[start].name}{_BY_SEGMENTS}", found.order)
+
     def _for_single_shapes(self, columns: Sequence[int], floor: np.ndarray) -> None:
         """Search for each shape alone: what is best there may be a part of what is best everywhere."""
         peaks = self._peaks()
@@ -221,14 +234,14 @@ class CandidateSearch:
         if joined not in self.runs:
             self._hoisted("spliced", joined)
 
-    def _starts(self, floor: np.ndarray, bounded: bool) -> list[tuple[int, ...]]:
+    def _starts(self, floor: np.ndarray, bounded: bool, most: int | None = None) -> list[tuple[int, ...]]:
         """The best orders that differ in their peaks; under a ceiling the first one, which keeps it, too."""
         peaks = self._peaks()
         orders = list(peaks)
         different: dict[bytes, tuple[int, ...]] = {}
         for k in _ranked(list(peaks.values()), floor):
             different.setdefault(peaks[orders[k]].tobytes(), orders[k])
-        starts = list(different.values())[: self.limits.improved]
+        starts = list(different.values())[: self.limits.improved if most is None else most]
         return list(dict.fromkeys((*starts, orders[0]))) if bounded else starts
 
     def _peaks(self) -> dict[tuple[int, ...], np.ndarray]:
@@ -333,4 +346,7 @@ def buffer_bytes(graph: BufferGraph, sizes: ValueSizes, shapes: Sequence[Mapping
     exprs: list[Expr] = [sizes.bytes[v] or ZERO for v in graph.values]
     if not exprs:
         return np.zeros((0, len(shapes)))
-    return np.maximum(evaluate(exprs, shapes), 0).astype(np.float64)
+    # Sizes are few, buffers many.
+    place: dict[Expr, int] = {}
+    rows = [place.setdefault(expr, len(place)) for expr in exprs]
+    return np.maximum(evaluate(list(place), shapes), 0).astype(np.float64)[rows]

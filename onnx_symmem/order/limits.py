@@ -30,7 +30,8 @@ _SEARCHED_FROM = 0.25  # seconds below which nothing but heuristics is worth whi
 class SearchLimits:
     """How much is tried.
 
-    `shapes` steer each heuristic; `improved` best orders are searched around; `spliced` best ones are joined;
+    `shapes` steer each heuristic; the segments of `segmented` best orders are improved one by one; `improved`
+    best orders are searched around; `spliced` best ones are joined;
     exact plans are made of the `exact` best and proofs tried for the `proofs` best of these. In up to
     `rounds` rounds shapes that refuted an order are added. `window` bounds one round's local searches
     together, `floor` each bound by cuts, `bound` that by exact search at the end. `seed` draws the places
@@ -38,6 +39,7 @@ class SearchLimits:
     """
 
     shapes: int = 8
+    segmented: int = 1
     improved: int = 3
     exact: int = 12
     proofs: int = 6
@@ -58,7 +60,7 @@ def within_budget(seconds: float, limits: SearchLimits | None = None) -> SearchL
     part = seconds / USUAL_SECONDS
     limits = _more(limits, part)
     if seconds < _SEARCHED_FROM:
-        return replace(limits, improved=0, rounds=0)
+        return replace(limits, segmented=0, improved=0, rounds=0)
     window = replace(
         limits.window,
         windows=max(8, int(limits.window.windows * min(part, 4))),
@@ -82,6 +84,7 @@ def limits_for(limits: SearchLimits, nodes: int) -> tuple[SearchLimits, str | No
     lowered = replace(
         limits,
         shapes=min(limits.shapes, max(1, 4 - many // 4)),
+        segmented=min(limits.segmented, 1 if many < 12 else 0),
         improved=min(limits.improved, 1 if many < 12 else 0),
         exact=min(limits.exact, max(1, 32 // (many + 1) ** 2)),
         proofs=min(limits.proofs, max(1, 6 // many)),
