@@ -186,7 +186,7 @@ def _expand(
 ) -> tuple[Blocks, Builder]:
     if cases > 1:
         # The innermost max or min is first: the last in the order of lengths.
-        extrema = [atom for atom in state.others() if atom.kind in (MAX, MIN)]
+        extrema = _told_apart(state)
         if extrema and len(extrema[-1].args) <= cases:
             return _by_cases(state, extrema[-1], basis, recipe, cases // len(extrema[-1].args))
     if recipe.facts:
@@ -198,6 +198,27 @@ def _expand(
             blocks, build = _expand(following, basis, recipe, cases)
             return blocks, _wrapped(build, step)
     return _finish(state, basis, recipe)
+
+
+def _told_apart(state: RegionState) -> list[Atom]:
+    """Extrema whose cases may show more than their bounds: none of scaled sizes, nor inside of such."""
+    reached: dict[Atom, None] = {}
+    stack = [atom for image in state.images.values() for atom in image.atoms()]
+    while stack:
+        atom = stack.pop()
+        if atom not in reached:
+            reached[atom] = None
+            if atom.kind != SCALED_FLOOR and not _is_of_scaled(atom):
+                stack += [a for operand in atom.args for a in operand.atoms()]
+    extrema = [atom for atom in state.others() if atom.kind in (MAX, MIN) and atom in reached]
+    # Beside one of its operands it may be the larger or the smaller.
+    return [a for a in extrema if not _is_of_scaled(a) or any(o.as_atom() in reached for o in a.args)]
+
+
+def _is_of_scaled(atom: Atom) -> bool:
+    """Whether all operands of an extremum are sizes scaled in float32."""
+    operands = [operand.as_atom() for operand in atom.args if atom.kind in (MAX, MIN)]
+    return bool(operands) and all(a is not None and a.kind == SCALED_FLOOR for a in operands)
 
 
 def _by_cases(
