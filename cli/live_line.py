@@ -9,12 +9,13 @@ from rich.text import Text
 __all__ = ["live_line"]
 
 _HURRIED = 1.0  # seconds: of work that ends sooner, nobody asks how long it takes
+_REMEMBERED = 600.0  # seconds of steps that the time left is told by; a step may be a whole model
 
 
 def live_line() -> Progress:
     """The line, on stderr. It is taken away in the end: what stays on the screen is the result."""
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(24), _Time())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    return Progress(*columns, console=Console(stderr=True), transient=True, speed_estimate_period=_REMEMBERED)
 
 
 class _Time(ProgressColumn):

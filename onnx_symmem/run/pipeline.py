@@ -270,19 +270,23 @@ def optimize_model(
                 proto, levels = levelled_model(base, shapes, levels, samples, model.label, options.provider)
                 notices += more
         elif options.dispatch and _is_version(choice, before):
-            with clock.stage("dispatch", "comparing orders shape by shape"):
+            comparing = "comparing orders shape by shape"
+            with clock.stage("dispatch", comparing):
                 dispatch = choose_versions(
                     choice.chosen, (*planned.candidates, *planned.specialists), shapes.domain,
                     shapes.input_symbols, planned.shapes,
                 )  # fmt: skip
                 if dispatch is not None:
+                    clock.tick(comparing, 1, 4)
                     check_dispatch(dispatch, samples)
+                    clock.tick(comparing, 2, 4)
                     several = dispatch
                     proto, dispatch, more = dispatched_model(
                         base, shapes, several, choice.before, samples, options.provider
                     )
                     notices += more
                 if dispatch is not None:
+                    clock.tick(comparing, 3, 4)
                     check_written(dispatch, several, choice.before, samples)
                     plans = [version.peak.members for version in several.versions]
                     optimal = least_le(plans, bound.members, shapes.domain).proved
