@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from onnx_symmem.errors import DomainError
-from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SYMBOL, Atom
+from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, Atom
 from onnx_symmem.expr.equations import Equations, primitive
 from onnx_symmem.expr.expression import ZERO, Expr, maximum, minimum, rebuild
 from onnx_symmem.expr.interval import Interval, Intervals, meet
@@ -185,8 +185,11 @@ class Domain:
         """Expressions of free symbols that are >= 0 at legal shapes and not implied by the ranges."""
         memo = self.memo("facts")
         if not memo:
-            simple = sorted({self.simplify(fact) for fact in self._known}, key=Expr.sort_key)
-            lows = [self._intervals.of(fact)[0] for fact in simple]
+            # What is told of an atom holds by its own fact, which must not vanish in its light.
+            told = {fact for fact in self._known if _told([fact])}
+            simple = sorted({f if f in told else self.simplify(f) for f in self._known}, key=Expr.sort_key)
+            ranges = Intervals(self._free_interval)
+            lows = [ranges.of(fact)[0] for fact in simple]
             memo[0] = tuple(f for f, low in zip(simple, lows, strict=True) if low is None or low < 0)
         found: tuple[Expr, ...] = memo[0]
         return found
@@ -348,13 +351,13 @@ class Domain:
 
 
 def _told(facts: Sequence[Expr]) -> dict[Atom, Interval]:
-    """What facts c*atom + k >= 0 say of atoms that are no symbols; of those that are, the ranges tell."""
+    """What facts c*atom + k >= 0 say of sizes scaled in float32, which no other step takes apart."""
     found: dict[Atom, Interval] = {}
     for fact in facts:
         terms = [(mono, c) for mono, c in fact.terms if mono]
         if len(terms) == 1 and len(terms[0][0]) == 1 and terms[0][0][0][1] == 1:
             atom, c, k = terms[0][0][0][0], terms[0][1], fact.constant_term()
-            if atom.kind != SYMBOL:
+            if atom.kind == SCALED_FLOOR:
                 side: Interval = (-(k // c), None) if c > 0 else (None, k // -c)
                 found[atom] = meet(found.get(atom, (None, None)), side)
     return found

@@ -19,6 +19,7 @@ from onnx_symmem.expr.expression import Expr, maximum, minimum, scaled_floor
 from onnx_symmem.expr.grid import evaluate
 from onnx_symmem.expr.interval import Intervals
 from onnx_symmem.expr.proof import Rounded
+from onnx_symmem.expr.samples import legal_near
 from onnx_symmem.expr.scaled import lines_of
 from onnx_symmem.expr.tally import Kind
 from onnx_symmem.expr.text import parse
@@ -175,6 +176,10 @@ def test_a_fact_about_a_product_is_used() -> None:
     told = domain.with_inequality(parse("floor_f32(h, 1/max(h, w), 320) - 1"))
     assert told.bounds(parse(HEIGHT)) == (1, 320)
     assert told.bounds(parse(f"7*(({HEIGHT} + 31)//32)")) == (7, 70)
+    assert told.facts() == (parse("floor_f32(h, 1/max(h, w), 320) - 1"),)
+    near = legal_near(told, {"h": 1, "w": 1000})
+    assert near is not None
+    assert told.contains(near)
     assert not told.contains({"h": 1, "w": 1000})
     assert told.contains({"h": 10, "w": 1000})
 
