@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.node_tests import MODES, SymbolicTest, symbolic_tests
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import ModelShapes
-from benchmarks.node_tests import MODES, SymbolicTest, symbolic_tests
 
 LEAST_SHARE = {"shared": 0.995, "unique": 0.995}  # of the tests without sizes that are in the data
 

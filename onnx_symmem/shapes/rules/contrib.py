@@ -134,6 +134,13 @@ def _fused_matmul(ctx: NodeContext) -> None:
     ctx.set(0, matmul_dims(ctx, a, b))
 
 
+@rule("SparseToDenseMatMul", domain=MICROSOFT)
+def _sparse_matmul(ctx: NodeContext) -> None:
+    a = _turned(ctx.need(0), False, bool(ctx.attr("transA", 0)))
+    b = _turned(ctx.need(1), False, bool(ctx.attr("transB", 0)))
+    ctx.set(0, matmul_dims(ctx, a, b), ctx.elem(1))
+
+
 @rule("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def _skip_layer(ctx: NodeContext) -> None:
     dims = ctx.need(0)
