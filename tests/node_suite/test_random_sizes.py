@@ -1,9 +1,8 @@
-"""The node tests at a few random sizes, 0 and 1 among them: dims are as inferred wherever ONNX Runtime runs."""
+"""The node tests at a few random sizes, 0 and 1 among them, against what ONNX Runtime makes."""
 
 from __future__ import annotations
 
 from benchmarks.node_shapes import sweep
-
 
 # Ops whose dims are more than those of an input; expanded forms are left to the benchmark.
 OPS = (
