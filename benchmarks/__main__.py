@@ -32,7 +32,7 @@ PARTS: Mapping[str, str] = {
     "algebra": "how fast sizes are compared, read and printed, beside sympy",
     "ablation": "what each part of the search is worth, by domain width",
     "seeds": "spread over orders of the same file",
-    "scale": "planning time of training graphs with 1,000, 10,000 and 100,000 nodes",
+    "scale": "planning time of graphs with 1,000, 10,000 and 100,000 nodes",
     "levels": "recomputation: peak against added work on training graphs",
     "controls": "repeats that save nothing beside those that do, measured",
     "delivery": "models that keep their plan by themselves: order, peak, anchors, latency",

@@ -180,12 +180,15 @@ def test_graph_that_fails_is_a_line_and_not_the_end(small, monkeypatch):
         assert all("RuntimeError: no such graph" in line for line in page.wrong)
 
 
-def test_scale():
-    page = scale.run(["60"], orders.NO_SEARCH)
+@pytest.mark.parametrize("graph", scale.GRAPHS)
+def test_scale(graph):
+    page = scale.run(["60"], orders.NO_SEARCH, [graph])
     (row,) = page.tables[0].rows
     found = dict(zip(page.tables[0].columns, row, strict=True))
+    assert found["graph"] == graph
     assert 40 < found["nodes"] < 120
-    assert found["together"] == pytest.approx(found["shapes and profile"] + found["plan"] + found["bound"])
+    stages = ("load", "shapes and profile", "plan", "bound")
+    assert found["together"] == pytest.approx(sum(found[stage] for stage in stages))
     assert 1.0 <= found["ours / bound"] <= found["onnxruntime / bound"]
     assert page.findings[0].met is None
 
