@@ -18,7 +18,7 @@ from onnx_symmem.report.html.data import page_data
 __all__ = ["joined_script", "render_page"]
 
 MODULES = (
-    "exact", "words", "model", "controls", "timeline", "alive", "map", "search", "growth", "page",
+    "exact", "words", "model", "pairs", "controls", "timeline", "alive", "map", "search", "growth", "page",
 )  # fmt: skip
 """Script modules; each imports only from those before it."""
 

@@ -6,6 +6,7 @@ import { evaluated, narrowed, plus } from "./exact.js";
 import { GrowthTable } from "./growth.js";
 import { ShapeMap } from "./map.js";
 import { Model } from "./model.js";
+import { Pairs } from "./pairs.js";
 import { Search } from "./search.js";
 import { Timeline } from "./timeline.js";
 import { bytes, change, count, element, exactly, formula, parseBytes, pythonText, share, versionText } from "./words.js";
@@ -27,7 +28,8 @@ class Page {
     const others = (data.against?.domain.free ?? []).filter((range) => !own.has(range.name));
     this.controls = new Controls(place("dials"), this.model, data.shapes, data.shapes[data.start] ?? {}, others, changed);
     this.presets();
-    this.timeline = new Timeline(place("timeline"), this.model, changed);
+    this.pairs = this.other ? new Pairs(this.model, this.other) : null;
+    this.timeline = new Timeline(place("timeline"), this.model, changed, this.pairs);
     this.alive = new Alive(place("alive"), this.model, (tensor) => this.pick({ tensor }));
     this.map = new ShapeMap(place("map"), this.model, this.controls, changed);
     this.growth = this.other ? new GrowthTable(place("growth"), this.model, this.other) : null;
@@ -86,6 +88,10 @@ class Page {
     for (const id of ["way", "outside"]) place(id).addEventListener("change", () => this.ask());
     place("budget").addEventListener("input", () => {
       if (place("way").value === "peak" && parseBytes(place("budget").value) !== null) place("way").value = "fits";
+      this.ask();
+    });
+    place("aligned")?.addEventListener("change", (event) => {
+      this.timeline.aligned = event.target.checked;
       this.ask();
     });
     place("to-peak").addEventListener("click", () => this.timeline.go(null));
@@ -207,10 +213,21 @@ class Page {
       ` of ${count(this.model.steps)}: ${this.model.nodeLabel(row)} – `,
       element("strong", { title: exactly(inUse), text: bytes(inUse) }),
       isPeak ? " in use, the peak" : ` in use, ${share(inUse, state.peak)} of the peak`,
+      this.elsewhere(row),
     );
     place("alive-title").textContent = isPeak ? "In memory at the peak" : `In memory at step ${step}`;
     place("alive-note").textContent = `${count(alive.length)} ${alive.length === 1 ? "tensor" : "tensors"}, ${bytes(inUse)}; areas are to scale`;
     place("to-peak").disabled = isPeak;
+  }
+
+  // Where the same node is in the run of the model that this one is held against.
+  elsewhere(row) {
+    if (!this.theirs?.state || this.theirs.problems.length) return "";
+    const { title } = this.other.data;
+    const theirs = this.pairs.of(row);
+    if (theirs === null) return `. Not in ${title}`;
+    const step = this.other.step(theirs);
+    return `. In ${title}: step ${count(step)} of ${count(this.other.steps)}, ${bytes(this.theirs.state.inUseAt(theirs))} in use`;
   }
 
   lifetimes() {

@@ -7,11 +7,16 @@ const HEIGHT = 300;
 const MARGIN = { left: 78, right: 14, top: 22, bottom: 34 };
 const COLUMNS = 900; // drawn at most; of the rows in one, the highest is shown
 const NAMES = ["weights", "inputs", "outputs", "activations"];
+const TIES = 46; // height of the part that joins the places of nodes in both runs
+const MOST_TIES = 300;
 
 export class Timeline {
-  constructor(place, model, moved) {
+  // `pairs` of the model with the one that it is held against, null where there is none.
+  constructor(place, model, moved, pairs) {
     this.model = model;
     this.moved = moved;
+    this.pairs = pairs;
+    this.aligned = false; // whether the other's nodes are drawn where the same nodes are here
     this.from = 0;
     this.to = Math.max(model.run.rows.length, 1);
     this.shown = new Set([WEIGHT, INPUT, OUTPUT, ACTIVATION]);
@@ -28,6 +33,10 @@ export class Timeline {
     }, this.svg);
     this.tip = element("div", { class: "tip", "aria-hidden": "true", hidden: true });
     place.append(this.cursor, this.tip);
+    if (pairs) {
+      this.ties = drawn("svg", { class: "ties", height: TIES, "aria-hidden": "true" });
+      place.append(this.ties);
+    }
     this.cursor.addEventListener("keydown", (event) => this.key(event));
     this.svg.addEventListener("pointerdown", (event) => this.pick(event));
     this.svg.addEventListener("pointermove", (event) => (event.buttons ? this.pick(event) : this.hover(event)));
@@ -142,7 +151,7 @@ export class Timeline {
     const ground = HEIGHT - MARGIN.bottom;
     const base = this.outside(state);
     const columns = this.columns(this.model, state, base, this.from, this.to);
-    const theirs = other ? this.theirs(other) : [];
+    const theirs = other ? (this.aligned ? this.alignedTheirs(other) : this.theirs(other)) : [];
     const bound = state.bound === null ? null : base + Number(state.bound);
     let top = Math.max(1, base, bound ?? 0, ...columns.map((c) => c.total), ...theirs.map((c) => c.total));
     const { ticks, end } = axis(top);
@@ -175,6 +184,7 @@ export class Timeline {
     this.svg.setAttribute("width", width);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     this.svg.replaceChildren(...parts);
+    if (this.ties) this.tie(other);
     this.announce(state);
   }
 
@@ -212,6 +222,59 @@ export class Timeline {
       const part = (place) => Math.min(Math.max((place - from) / (to - from), 0), 1);
       return { from: part(a), to: part(next), total };
     });
+  }
+
+  // The same at the places that the same nodes have here; nothing where a node is only here.
+  alignedTheirs({ model, state }) {
+    const places = this.to - this.from;
+    const many = Math.min(places, COLUMNS);
+    const base = this.outside(state);
+    const found = [];
+    let jump = true;
+    for (let k = 0; k < many; k += 1) {
+      const first = this.from + Math.floor((k * places) / many);
+      const next = Math.max(this.from + Math.floor(((k + 1) * places) / many), first + 1);
+      let total = null;
+      for (let place = first; place < next; place += 1) {
+        const row = this.pairs.of(this.model.run.rows[place]);
+        if (row !== null) total = Math.max(total ?? 0, base + this.shownAt(state, row));
+      }
+      if (total !== null) found.push({ from: (first - this.from) / places, to: (next - this.from) / places, total, jump });
+      jump = total === null;
+    }
+    return found;
+  }
+
+  shownAt(state, row) {
+    const outputs = state.outputs[row] ?? 0;
+    const activations = (state.inUse[row] ?? 0) - outputs;
+    return (this.shown.has(OUTPUT) ? outputs : 0) + (this.shown.has(ACTIVATION) ? activations : 0);
+  }
+
+  // Lines from where nodes are in the other's run, above, to where they are here; the present one stands out.
+  tie(other) {
+    this.ties.toggleAttribute("hidden", !other);
+    if (!other) return;
+    const right = this.width - MARGIN.right;
+    const scale = Math.max(this.many, 1) / Math.max(other.model.run.rows.length, 1);
+    const places = this.to - this.from;
+    const every = Math.max(1, Math.ceil(places / MOST_TIES));
+    const seen = (x) => x >= MARGIN.left - 1 && x <= right + 1;
+    const line = (row, css) => {
+      const theirs = this.pairs.of(row);
+      if (theirs === null) return [];
+      const a = this.at((other.model.run.before[theirs] + 0.5) * scale);
+      const b = this.at(this.model.run.before[row] + 0.5);
+      return seen(a) && seen(b) ? [drawn("line", { class: css, x1: a, y1: 14, x2: b, y2: TIES - 12 })] : [];
+    };
+    const parts = [];
+    for (let place = this.from; place < this.to; place += every) parts.push(...line(this.model.run.rows[place], "tied"));
+    parts.push(...line(this.row ?? this.state.peakRow, "tied now"));
+    parts.push(drawn("text", { class: "tick", x: MARGIN.left - 8, y: 16, "text-anchor": "end", text: "other run" }));
+    parts.push(drawn("text", { class: "tick", x: MARGIN.left - 8, y: TIES - 8, "text-anchor": "end", text: "this run" }));
+    this.ties.setAttribute("width", this.width);
+    this.ties.setAttribute("viewBox", `0 0 ${this.width} ${TIES}`);
+    this.ties.replaceChildren(...parts);
   }
 
   area(columns, height, y, ground) {
@@ -293,7 +356,7 @@ export function showTip(tip, event, within, lines) {
 
 function outline(columns, x, y) {
   return columns
-    .map(({ from, to, total }, k) => `${k ? "L" : "M"}${x(from).toFixed(1)} ${y(total).toFixed(1)}H${x(to).toFixed(1)}`)
+    .map(({ from, to, total, jump }, k) => `${k && !jump ? "L" : "M"}${x(from).toFixed(1)} ${y(total).toFixed(1)}H${x(to).toFixed(1)}`)
     .join("");
 }
 
