@@ -383,7 +383,7 @@ def _scan(ctx: NodeContext) -> None:
         scanned.append(State(rest[1:] if offset else rest, elem))
     if offset:
         start = [State(None if s.dims is None else s.dims[1:], s.elem) for s in start]
-    if length is not None:
+    if length is not None and not offset:
         ctx.limit(length - 1, "Scan runs at least once")
     run = ctx.scope.run
     mark = len(run.unknowns)
