@@ -9,10 +9,12 @@ import onnx
 import pytest
 from onnx import helper
 
+from onnx_symmem.expr.domain import Domain, SymbolRange
 from tests.shapes.building import BOOL, FLOAT, INT64, assert_right, graph, infer, model, node, texts, value
 
 X = value("x", FLOAT, ["n", 8])
 FLAG = value("flag", BOOL, [])
+ANY_LENGTH = Domain({"k": SymbolRange(0)})
 
 
 def body(
@@ -254,3 +256,11 @@ def test_a_known_condition_decides_between_branches_of_different_rank(flag: bool
         assert texts(shapes, "y") == (["n", "3"] if flag else [])
     shapes = assert_right(model(graph(shaped, [x], "y", two=np.array(2 if flag else 3))), {"n": 4})
     assert texts(shapes, "y") == (["n", "3"] if flag else [])
+
+
+def test_a_scan_of_opset_8_may_run_not_at_all() -> None:
+    inside = body([node("Add", "s e", "t"), node("Identity", "t", "u")], [value("s"), value("e")], "t u")
+    inputs = [value("x", FLOAT, ["n", "w"]), value("all", FLOAT, ["n", "k", "w"])]
+    of = graph([node("Scan", "- x all", "y z", num_scan_inputs=1, body=inside)], inputs, "y z")
+    shapes = assert_right(model(of, 8), *({"n": 1, "k": k, "w": 3} for k in (0, 1, 4)), domain=ANY_LENGTH)
+    assert not shapes.limits
