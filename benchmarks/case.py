@@ -28,7 +28,9 @@ from onnx_symmem.order.limits import SearchLimits
 from onnx_symmem.order.planner import PlannedOrder, plan_order
 from onnx_symmem.order.steering import steering_shapes
 from onnx_symmem.run.baseline import baseline_plan
+from onnx_symmem.run.dispatched import dispatched_model
 from onnx_symmem.shapes.engine import infer_shapes
+from onnx_symmem.shapes.table import ModelShapes
 
 __all__ = ["JUDGED", "NO_BOUND", "Case", "Planned", "Shape", "case_of", "ratios"]
 
@@ -37,7 +39,7 @@ Shape = Mapping[str, int]
 _USUAL = SearchLimits()
 NO_BOUND = replace(_USUAL, bound=replace(_USUAL.bound, work=0))
 """The usual search without the bounds at single shapes, which take long and steer nothing."""
-JUDGED = replace(_USUAL, bound=replace(_USUAL.bound, work=10_000_000))
+JUDGED = replace(_USUAL, bound=replace(_USUAL.bound, work=40_000_000))
 """The usual search, with more work for the bounds at single shapes than `optimize` takes."""
 
 
@@ -45,11 +47,13 @@ JUDGED = replace(_USUAL, bound=replace(_USUAL.bound, work=10_000_000))
 class Planned:
     """Our plan: the one order that was chosen, or several among which the shape decides at run time.
 
-    The few bytes that the decision itself leaves in memory are not counted.
+    `dispatch` has their peaks in the model as it is written, with all that deciding takes. `refused` says why
+    one order is written although several were wanted.
     """
 
     found: PlannedOrder
     dispatch: Dispatch | None = None
+    refused: str = ""
 
     @property
     def one_order(self) -> Peak:
@@ -72,13 +76,15 @@ class Planned:
         """Peak in bytes at a shape."""
         if self.dispatch is None:
             return self.one_order.at(shape)
-        return min(version.peak.at(shape) for version in self.dispatch.versions)
+        return max(self.dispatch.guard, min(version.peak.at(shape) for version in self.dispatch.versions))
 
 
 @dataclass(frozen=True)
 class Case:
     """A graph on a domain. `before` is the plan that would have run, `file` the order of the file."""
 
+    model: LoadedModel
+    inferred: ModelShapes
     domain: Domain
     symbols: tuple[str, ...]
     shapes: tuple[Shape, ...]
@@ -112,7 +118,11 @@ class Case:
         if not dispatch or (choice.never_worse != "proved" and choice.chosen.order != self.before.plan.order):
             return Planned(found)
         others = (*found.candidates, *found.specialists)
-        return Planned(found, choose_versions(choice.chosen, others, self.domain, self.symbols, found.shapes))
+        several = choose_versions(choice.chosen, others, self.domain, self.symbols, found.shapes)
+        if several is None:
+            return Planned(found)
+        _, written, why = dispatched_model(self.model, self.inferred, several, choice.before, self.shapes)
+        return Planned(found, written, " ".join(why))
 
     def profile_of(self, order: Sequence[int]) -> MemoryProfile:
         """The exact profile of an order, Shape and Size first."""
@@ -164,7 +174,8 @@ def case_of(
     before = profile(baseline_plan(model, shapes.graph, level, "cpu"), sizes)
     samples = steering_shapes(shapes.domain, shapes.input_symbols)
     symbols = tuple(shapes.input_symbols)
-    return Case(shapes.domain, symbols, samples, prepared, sizes, before, tuple(range(len(view.graph.nodes))))
+    file = tuple(range(len(view.graph.nodes)))
+    return Case(model, shapes, shapes.domain, symbols, samples, prepared, sizes, before, file)
 
 
 def ratios(peaks: Sequence[int], bound: Sequence[int] | np.ndarray) -> list[float]:
