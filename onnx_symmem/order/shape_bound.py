@@ -2,7 +2,7 @@
 
 A minimum cut lets every node run at its own best moment; an order has to get from one to the next. Around the
 worst step of the best order known, nodes are kept (`order.problem`) and all their orders are searched
-(`order.downsets`): where none is below a cap, no order of the graph is. Buffers that are small beside the
+(`order.valleys`): where none is below a cap, no order of the graph is. Buffers that are small beside the
 peak count as nothing, which bounds no less often and leaves far fewer orders. A bound holds at its shape
 only.
 """
@@ -15,24 +15,32 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnx_symmem.order.buffers import BIT_SET_NODES, BufferGraph
-from onnx_symmem.order.downsets import DownSetProgram
 from onnx_symmem.order.moments import Moments
 from onnx_symmem.order.problem import restriction
+from onnx_symmem.order.valleys import ValleySearch
 
 __all__ = ["ShapeBound", "ShapeLimits", "shape_bound"]
 
 _SMALL = 2.0**-10  # of the peak: smaller buffers count as nothing
-_VALLEYS = (0.5, 0.3, 0.15, 0.05, 0.0)  # a part of an order ends where less than this of its peak is live
+_VALLEYS = (
+    0.8,
+    0.65,
+    0.5,
+    0.3,
+    0.15,
+    0.05,
+    0.0,
+)  # a part of an order ends where less than this of its peak is live
 _CLOSE = 1 + 2.0**-7  # a bound that is so near is not worked on
 _TRIES = 10  # caps per set of nodes
+_ATTEMPTS = 3  # parts of the work for a shape that one of them may take
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeLimits:
-    """Sets kept per number of nodes, work (`order.downsets`) for all shapes together, nodes kept at most."""
+    """Work (`order.valleys`) for all shapes together, nodes kept at most."""
 
-    states: int = 60_000
-    work: int = 1_000_000
+    work: int = 2_000_000
     nodes: int = 800
 
 
@@ -120,7 +128,7 @@ class _Shape:
             seen.add((start, end))
             kept = self._kept(start, end)
             if len(kept) <= self.limits.nodes:
-                self._raise(DownSetProgram(restriction(self.graph, self.sizes, kept)))
+                self._raise(ValleySearch(restriction(self.graph, self.sizes, kept)))
 
     def _kept(self, start: int, end: int) -> list[int]:
         """The nodes of some steps that touch buffers, and those that made what they find."""
@@ -138,15 +146,18 @@ class _Shape:
                 kept.add(graph.producer[buffer])
         return sorted(kept)
 
-    def _raise(self, program: DownSetProgram) -> None:
+    def _raise(self, program: ValleySearch) -> None:
         """The highest cap found below which there is no order."""
         cap, low = self.peak, self.bound
         truncated = False
         for _ in range(_TRIES):
             if cap <= low or self.work >= self.share:
                 return
-            tried = (low + cap) // 2 if truncated else cap
-            found = program.below_caps(np.array([tried]), self.limits.states, self.share - self.work)
+            # Low caps are soonest seen to leave no order.
+            tried = (3 * low + cap) // 4 if truncated else cap
+            found = program.below_caps(
+                np.array([tried]), min(self.share - self.work, self.share // _ATTEMPTS)
+            )
             self.work += found.work
             if found.order is not None:
                 cap = min(cap, _peak(program, found.order))
@@ -161,7 +172,7 @@ class _Shape:
             low = tried
 
 
-def _peak(program: DownSetProgram, order: Sequence[int]) -> float:
+def _peak(program: ValleySearch, order: Sequence[int]) -> float:
     problem = program.problem
     live, most = float(problem.live[0]), 0.0
     left = [len(r) for r in problem.readers]

@@ -21,6 +21,7 @@ from onnx_symmem.order.moments import Moments, live_bytes
 from onnx_symmem.order.problem import completed, window
 from onnx_symmem.order.program import Segment, best_sequence
 from onnx_symmem.order.sinking import run_early, run_late
+from onnx_symmem.order.valleys import ValleySearch
 
 __all__ = ["Failures", "Spent", "WindowLimits", "improve_order", "live_bytes"]
 
@@ -38,6 +39,10 @@ _PARTS = (
     0.0,
 )  # the same for whole parts of an order, which are searched exactly if possible
 _SMALL = 2.0**-10  # of the peak: buffers below count as nothing in them
+_UNITS = 1 << 40  # of a reference, for searches in whole numbers
+_ATTEMPT = 1_250_000  # looks of one search from valley to valley
+_SHARE = 4  # parts of what is left that one search by number of nodes may take, after one of these
+_LOOKS = 3  # looks of a search from valley to valley that take as long as one at a pair
 
 Move = tuple[str, int, int]
 
@@ -63,7 +68,7 @@ class WindowLimits:
     splits: int = 120_000
     part: int = 700
     sets: int = 2_000
-    pairs: int = 1_500_000
+    pairs: int = 2_500_000
 
 
 @dataclass(slots=True)
@@ -236,8 +241,12 @@ class _Search:
         problem = window(self.moments, self.order, self.live, start, end, _SMALL)
         if len(problem.nodes) > self.limits.part:
             return None
-        found = DownSetProgram(problem).below_caps(caps, self.limits.sets, left)
-        self.pairs += found.work
+        found = ValleySearch(problem, _UNITS).below_caps(caps, min(left * _LOOKS, _ATTEMPT))
+        self.pairs += found.work // _LOOKS
+        if found.order is None and not found.exact:
+            left = (self.limits.pairs - self.pairs) // _SHARE
+            found = DownSetProgram(problem).below_caps(caps, self.limits.sets, left)
+            self.pairs += found.work
         if found.order is None:
             return None
         part = completed(self.graph, self.order[start:end], [problem.nodes[k] for k in found.order])
