@@ -4,7 +4,9 @@ Where no combination of Q is found that stays above an expression of P, the rang
 in two. The samples choose the cut: on each half they are the columns of a matrix game, whose value says
 how far above the expression the best combination of members stays (mixture.py). The best cut leaves the
 most halves, with the most samples, that one combination suffices for; of equal ones, the larger margin.
-Unbounded symbols are cut near their lower ends, where constants matter.
+Unbounded symbols are cut near their lower ends, where constants matter. Parts are counted, and so is the work
+on them, by the numbers of the maps that proofs are made with: where there are many classes and cases, parts
+are fewer.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ __all__ = ["Partition", "places_to_cut"]
 
 _MAX_PARTS = 48
 _MAX_DEPTH = 24
+_WORK = 8_000_000  # numbers of the maps of all parts
 _MAX_CUTS = 12  # per symbol, looked at through samples only
 _MAX_PAIR_MEMBERS = 12
 _MAX_SEARCHES = 8  # rows of P that are searched with the costliest methods
@@ -43,7 +46,12 @@ class Partition:
         self.matrix, self.lows, self.highs = matrix, lows, highs
         self.witness: Shape | None = None
         self.settled: list[tuple[Kind, str]] = []
-        self.parts = _MAX_PARTS
+        self.parts, self.work = _MAX_PARTS, _WORK
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether parts or work ran out."""
+        return self.parts <= 1 or self.work <= 0
 
     def prove(self, domain: Domain, open_lows: Sequence[int], depth: int = 0) -> Part | Halves | None:
         """The proof for some rows of P on a part of the domain; sets the witness when there is one."""
@@ -67,7 +75,8 @@ class Partition:
         if not left:
             return Part(domain, dominances)
         cut = None
-        if self.parts > 1 and depth < _MAX_DEPTH:
+        self.work -= prover.effort
+        if depth < _MAX_DEPTH and not self.exhausted:
             cut = self._cut(prover, shapes, values, left)
         if cut is None:
             self.settled += [(Kind.UNKNOWN, TIERS[0])] * len(left)
@@ -94,7 +103,11 @@ class Partition:
             found += search.by_pair(left(), pair)
         found += search.by_many(left(), self.highs)
         for high in self.highs:
-            found += search.by_one(left()[:_MAX_SEARCHES], high, SEARCH)
+            for low in left()[:_MAX_SEARCHES]:
+                if self.work > 0:
+                    before = search.prover.searched
+                    found += search.by_one(np.array([low]), high, SEARCH)
+                    self.work -= search.prover.searched - before
         return tuple(found)
 
     def _cut(

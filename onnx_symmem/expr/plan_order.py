@@ -28,7 +28,8 @@ __all__ = ["PlanOrder", "plan_le"]
 class PlanOrder:
     """Whether max(P) <= max(Q) at every legal shape: proved, refuted by `witness`, or neither.
 
-    `lows` and `highs` are the rows of P and Q in `matrix`, equal expressions once.
+    `lows` and `highs` are the rows of P and Q in `matrix`, equal expressions once. `exhausted`: there is no
+    answer because the work that a search may take, which is counted, was spent.
     """
 
     proved: bool
@@ -39,6 +40,7 @@ class PlanOrder:
     lows: tuple[int, ...] = field(repr=False)
     highs: tuple[int, ...] = field(repr=False)
     proof: Part | Halves | None = field(repr=False)
+    exhausted: bool = False
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -83,4 +85,5 @@ def plan_le(p: Sequence[Expr], q: Sequence[Expr], domain: Domain) -> PlanOrder:
     proof = search.prove(domain, [i for i in lows if i not in highs])
     same = [(Kind.LE, TIERS[1])] * len([i for i in lows if i in highs])
     tally = Tally.of(same + search.settled)
-    return PlanOrder(proof is not None, search.witness, tally, matrix, domain, lows, highs, proof)
+    exhausted = proof is None and search.witness is None and search.exhausted
+    return PlanOrder(proof is not None, search.witness, tally, matrix, domain, lows, highs, proof, exhausted)

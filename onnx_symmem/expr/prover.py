@@ -49,6 +49,8 @@ SAMPLES = 96  # shapes at which every comparison looks
 _WIDE_SAMPLES = 512
 _MAX_TESTS = 20_000
 _BOX_COEFFICIENTS = 30_000
+_BLOCK = 80_000  # numbers that take as long as making a block
+_SEARCHED, _CLASS = 400_000, 8_000  # ... as a search by boxes, and as each class in it
 _KEPT_PROVERS = 512
 
 Shape = dict[str, int]
@@ -84,6 +86,7 @@ class Prover:
         self._covers: dict[Recipe, Cover | None] = {}
         self._samples: dict[bool, tuple[tuple[Shape, ...], Table, FloatArray]] = {}
         self._points: tuple[tuple[Shape, ...], Table] | None = None
+        self.searched = 0  # effort that went into boxes so far
         self.has_points = _count_points(domain, self._all_symbols()) <= MAX_POINTS
 
     def _all_symbols(self) -> tuple[str, ...]:
@@ -190,6 +193,14 @@ class Prover:
                 found.append(Table(np.concatenate(arrays, axis=1)))
         return tuple(found)
 
+    @cached_property
+    def effort(self) -> int:
+        """What an attempt at many rows takes, in numbers of the maps that any attempt is made with."""
+        best = RESIDUES if RESIDUES in self._recipes else self._recipes[-1]
+        covers = [self.cover(recipe) for recipe in dict.fromkeys((SHIFT, best))]
+        blocks = [block for cover in covers if cover is not None for block in cover.blocks]
+        return sum(_BLOCK + block.table.size for block in blocks)
+
     # -- one row -----------------------------------------------------------------------------------
     def find(self, row: IntArray, effort: int = SEARCH) -> Evidence | Shape | None:
         """The proof that a row is >= 0, a legal shape where it is negative, or None."""
@@ -241,11 +252,14 @@ class Prover:
 
     def _boxes(self, cover: Cover, row: IntArray) -> Evidence | Shape | None:
         budget = Budget(_BOX_COEFFICIENTS)
-        proofs: list[Proof] = []
+        self.searched += _SEARCHED
+        proofs: list[Callable[[int], Proof]] = []
         for index, block in enumerate(cover.blocks):
             found: dict[int, Proof] = {}
+            vectors = block.vectors(row)
             sectors = _sectors(block, row, whole=False)
-            for cls in range(len(block.classes)):
+            for cls in np.flatnonzero(~none_negative(vectors)).tolist():
+                self.searched += _CLASS
                 if sectors is not None and sectors[1][cls]:
                     found[cls] = sectors[0](cls)
                     continue
@@ -255,8 +269,8 @@ class Prover:
                 if result is None:
                     return None
                 found[cls] = result
-            proofs.append(by_classes(block, found.__getitem__))
-        return Evidence("boxes", partial(_write, cover, proofs))
+            proofs.append(partial(_found_or_leaf, block, vectors, found))
+        return Evidence("boxes", partial(_write_classes, cover, proofs))
 
     def _confirmed(self, shape: Shape, row: IntArray) -> Shape | None:
         """The shape, completed, if it is legal and the row is negative there."""
@@ -292,9 +306,17 @@ class Prover:
         return self._points
 
     def _points_hold(self, rows: IntArray) -> BoolArray:
+        if self._divisors:
+            return np.array([isinstance(self._find_points(row), Evidence) for row in rows], dtype=bool)
         return none_negative(self.points()[1].times(rows))
 
     def _find_points(self, row: IntArray) -> Evidence | Shape | None:
+        if self._divisors:
+            # Where the row divides by nothing, a divisor of other rows may well be zero.
+            used = np.flatnonzero(row)
+            own = tuple(self.basis[k] for k in used)
+            if own != self.basis:
+                return prover_of(own, self.domain)._find_points(row[used])
         shapes, values = self.points()
         at = values.times(row.reshape(1, -1))[0]
         if (at >= 0).all():
@@ -340,6 +362,10 @@ def _write_leaves(cover: Cover, row: IntArray) -> Written:
 
 def _leaf(block: Block, vectors: IntArray, cls: int) -> Proof:
     return block.leaf(vectors[cls])
+
+
+def _found_or_leaf(block: Block, vectors: IntArray, found: Mapping[int, Proof], cls: int) -> Proof:
+    return found[cls] if cls in found else block.leaf(vectors[cls])
 
 
 def _sectors(block: Block, row: IntArray, whole: bool) -> tuple[Callable[[int], Proof], BoolArray] | None:

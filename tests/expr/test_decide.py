@@ -252,3 +252,23 @@ def test_where_no_shape_is_legal_anything_holds() -> None:
     assert verdict.kind in (Kind.LE, Kind.EQ, Kind.UNKNOWN)
     assert all(check(certificate) for certificate in verdict.certificates)
     assert nowhere.samples(8) == ()
+
+
+def test_a_divisor_of_one_row_takes_no_point_from_others() -> None:
+    domain = Domain({n: SymbolRange(0, 3) for n in "ab"})
+    rows = [parse("0"), parse("1"), parse("b"), parse("a // b")]
+    pairs = [(i, j) for i in range(len(rows)) for j in range(i)]
+    verdicts = dict(zip(pairs, compare_rows(PolyMatrix.from_exprs(rows), pairs, domain), strict=True))
+    assert all(check(c) for verdict in verdicts.values() for c in verdict.certificates)
+    # At b = 0 nothing is divided by here.
+    assert verdicts[2, 1].kind is Kind.INCOMPARABLE
+    assert verdicts[1, 0].kind is Kind.GE
+
+
+def test_rows_are_compared_where_another_exists_nowhere() -> None:
+    ranges = {"a": SymbolRange(0), "b": SymbolRange(0), "c": SymbolRange(0, 0)}
+    domain = Domain(ranges, equalities={"c": parse("3*a")}, inequalities=(parse("a - b"),))
+    rows = [parse("0"), parse("1"), parse("a // b")]
+    pairs = [(i, j) for i in range(len(rows)) for j in range(i)]
+    for (i, j), verdict in zip(pairs, compare_rows(PolyMatrix.from_exprs(rows), pairs, domain), strict=True):
+        agrees(rows[i], rows[j], domain, verdict, rows)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from onnx_symmem.expr import partition
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.expr.expression import Expr
@@ -98,3 +99,18 @@ def test_a_cut_leaves_legal_shapes_on_both_sides() -> None:
     found = plan_le([parse("a*b + 900")], [parse("a*b + 2*a + b"), parse("100000")], domain)
     assert found.proved
     assert found.check()
+
+
+def test_a_search_ends_when_its_work_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = plan_le(P, Q, Domain())
+    assert found.proved
+    assert not found.exhausted
+    monkeypatch.setattr(partition, "_WORK", 100_000)
+    short = plan_le(P, Q, Domain())
+    assert not short.proved
+    assert short.witness is None
+    assert short.exhausted
+    # What samples refute is no matter of work.
+    refuted = plan_le([parse("a*b + 5001")], Q, Domain())
+    assert refuted.witness is not None
+    assert not refuted.exhausted
