@@ -172,7 +172,7 @@ class _Walk:
             graph=place.level.where,
             axis=place.axis,
             item=place.item,
-            value=None if place.expr is None else str(place.expr),
+            value=place.shown,
             kind=kind,
             op="" if node is None else node.op if not node.domain else f"{node.domain}.{node.op}",
             node="" if node is None else node.label(),

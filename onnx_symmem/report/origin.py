@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.scaled import factor_text
 from onnx_symmem.graph.view import OUTER, Node
 from onnx_symmem.shapes.table import Dims, GraphShapes, ModelShapes
-from onnx_symmem.shapes.values import INTEGER_TYPES, read_tensor
+from onnx_symmem.shapes.values import INTEGER_TYPES, Estimate, Item, Real, read_tensor
 
 __all__ = ["Level", "Origin", "Place", "Site", "origin", "origin_rule"]
 
@@ -90,6 +91,14 @@ class Place:
         return found[at] if found is not None and at < len(found) else None
 
     @property
+    def shown(self) -> str | None:
+        """What is there in words, floats that sizes were made into included."""
+        if self.expr is not None:
+            return str(self.expr)
+        held = None if self.axis is not None else self.level.shapes.values.get(self.value)
+        return None if held is None else float_text(held.items[self.item or 0])
+
+    @property
     def tensor(self) -> str:
         """The name of the tensor."""
         return self.level.shapes.view.values[self.value].name
@@ -100,6 +109,26 @@ class Place:
         return (
             f"{self.tensor}[{self.axis}]" if self.axis is not None else f"{self.tensor} element {self.item}"
         )
+
+
+def float_text(item: Item) -> str | None:
+    """A float that comes from sizes, as the steps that made it; None for other items."""
+    if isinstance(item, float):
+        return f"{item:g}"
+    if isinstance(item, Real):
+        factors = [(item.num, Expr.const(item.den))]
+        if item.scale != 1.0:
+            top, bottom = map(Expr.const, item.scale.as_integer_ratio())
+            factors.append((top, bottom))
+        return " * ".join(factor_text(*factor) for factor in factors)
+    if not isinstance(item, Estimate):
+        return None
+    options = [
+        " * ".join(factor_text(*factor) for factor in option.factors or ((option.num, option.den),))
+        for option in item.options
+    ]
+    joined = ", ".join(options)
+    return f"{'max' if item.largest else 'min'}({joined})" if len(options) > 1 else joined
 
 
 @dataclass(frozen=True, slots=True)

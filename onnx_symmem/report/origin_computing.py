@@ -172,6 +172,15 @@ def _elementwise(site: Site) -> Origin | None:
     return Origin(words, tuple(places))
 
 
+@origin_rule("Floor", "Ceil", "Reciprocal")
+def _of_one(site: Site) -> Origin | None:
+    if site.axis >= 0:
+        return site.same(0, site.axis)
+    place = site.number(0, site.item)
+    words = {"Floor": "rounded down", "Ceil": "rounded up"}.get(site.node.op)
+    return Origin(f"{place.text}, {words}" if words else f"1 / {place.text}", (place,))
+
+
 @origin_rule("Expand")
 def _expand(site: Site) -> Origin | None:
     dims, target = site.dims(0), site.items(1)

@@ -23,7 +23,7 @@ from onnx_symmem.shapes.facts import Facts, strongest
 from onnx_symmem.shapes.growth import is_grown
 from onnx_symmem.shapes.scope import Scope, State
 from onnx_symmem.shapes.table import Assumption, Dims, GraphShapes, ModelShapes, Relation, UnknownDim
-from onnx_symmem.shapes.values import INTEGER_TYPES, Item, PartialValue
+from onnx_symmem.shapes.values import Item, PartialValue, follows
 
 __all__ = ["Run", "infer_shapes"]
 
@@ -209,9 +209,7 @@ class Run:
         values = {
             index: value
             for index, value in sorted(scope.values.items())
-            if value is not None
-            and scope.elems[index] in INTEGER_TYPES
-            and scope.view.values[index].kind == NODE
+            if value is not None and follows(scope.elems[index]) and scope.view.values[index].kind == NODE
         }
         children = {key: self._freeze(child, settle) for key, child in scope.children.items()}
         return GraphShapes(

@@ -132,7 +132,7 @@ class GraphShapes:
     """Shapes of one graph; every tuple is indexed like `view.values`.
 
     `dims` holds None where the rank is unknown (and for sequences); `elem_types` are TensorProto data
-    types, 0 where unknown. `values` are the integer tensors whose contents inference followed.
+    types, 0 where unknown. `values` are the small tensors whose contents inference followed.
     """
 
     view: GraphView

@@ -195,3 +195,32 @@ def test_a_name_that_does_not_exist_is_answered_with_near_ones() -> None:
         explain("plain.onnx", infer_shapes(plain_model()), "wde_out")
     with pytest.raises(UsageError, match="no such tensor$"):
         explain("plain.onnx", infer_shapes(plain_model()), "qqqqqq")
+
+
+def test_steps_in_floats_are_followed() -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"], name="Shape"),
+        helper.make_node("Gather", ["shape", "zero"], ["height"], name="Gather"),
+        helper.make_node("Cast", ["height"], ["h"], name="Cast", to=FLOAT),
+        helper.make_node("Reciprocal", ["h"], ["r"], name="Reciprocal"),
+        helper.make_node("Mul", ["r", "side"], ["scale"], name="Mul"),
+        helper.make_node("Mul", ["scale", "h"], ["product"], name="Again"),
+        helper.make_node("Floor", ["product"], ["low"], name="Floor"),
+        helper.make_node("Cast", ["low"], ["size"], name="Whole", to=INT64),
+        helper.make_node("ConstantOfShape", ["size"], ["y"], name="Fill"),
+    ]
+    numbers = {"zero": np.array([0], np.int64), "side": np.array([160], np.float32)}
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", FLOAT, ["n", 4])],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in numbers.items()],
+    )  # fmt: skip
+    shapes = infer_shapes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    (dim,) = explain("m", shapes, "y").dims
+    steps = {step.tensor: step for step in dim.steps}
+    assert steps["y"].value == "floor_f32(n, 1/n, 160)"
+    assert steps["product"].value == "n * 160 * 1/n"
+    assert steps["scale"].value == "160 * 1/n"
+    assert steps["low"].reason == "product element 0, rounded down"
+    assert steps["r"].reason == "1 / h element 0"
+    assert steps["x"].value == "n"
