@@ -18,6 +18,7 @@ from onnx_symmem.errors import DomainError, LimitNotMet, UnsupportedModel, Usage
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.expr.expression import ZERO, Expr
+from onnx_symmem.expr.samples import legal_near
 from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.memory.capacity import Demand, largest_size
 from onnx_symmem.memory.execution_order import priority_order
@@ -54,6 +55,7 @@ SCOPES = ("activations", "inputs", "weights")
 
 _DRAWN, _TRIED, _MOST_BYTES = 256, 4, 1 << 31  # shapes drawn, and tried, to find one that a version runs at
 _EMISSIONS = 4  # until the guard is of the size that it compares with
+_PARTS = 64  # steps from a shape at which nothing fits to the least
 _PINS = 3  # tensors that are named where a limit cannot be met
 
 
@@ -242,12 +244,14 @@ def _check_limit(
     nodes = plan.floor.prepared.view.nodes
     where = nodes[node].label() if node < len(nodes) else "the end"
     values = plan.floor.prepared.view.values
+    around = plan.counted.evaluate(shape)
+    besides = f", besides {around:,} of weights, inputs and reserve" if around else ""
     pins = plan.floor.pins(shape)[:_PINS]
     held = ", ".join(f"'{values[p.value].name}' ({p.bytes.evaluate(shape):,})" for p in pins)
     raise LimitNotMet(
         f"{label}: at {at or 'its shape'} every level needs {least[worst]:,} bytes or more, above the limit "
         f"of {limit:,}; whatever is repeated, {where} needs {plan.floor.peak.at(shape):,} of activations and "
-        f"outputs, the largest {held}{_room(plan, shapes, shape)}"
+        f"outputs, the largest {held}{besides}{_room(plan, shapes, shape)}"
     )
 
 
@@ -270,7 +274,22 @@ def _room(plan: LevelPlan, shapes: ModelShapes, at: Mapping[str, int]) -> str:
             continue
         if answer.size is not None:
             found.append(f"{symbol}={answer.size}")
-    return f"; the last level fits there up to {' or '.join(found)}" if found else ""
+    if found:
+        return f"; the last level fits there up to {' or '.join(found)}"
+    near = _smaller(plan, shapes, members, at)
+    return f"; the last level fits at {near}" if near else ""
+
+
+def _smaller(plan: LevelPlan, shapes: ModelShapes, members: Sequence[Expr], at: Mapping[str, int]) -> str:
+    """The largest legal shape that fits on the way from a shape to the least of the domain, as text."""
+    names = [n for n in shapes.input_symbols if n not in shapes.domain.equalities]
+    least = {n: min(shapes.domain.range_of(n).lo, at[n]) for n in names}
+    for part in reversed(range(_PARTS)):
+        wanted = {n: least[n] + (at[n] - least[n]) * part // _PARTS for n in names}
+        shape = legal_near(shapes.domain, wanted)
+        if shape is not None and max(m.evaluate(shape) for m in members) <= (plan.wish.limit or 0):
+            return ",".join(f"{n}={shape[n]}" for n in names)
+    return ""
 
 
 # --------------------------------------------------------------------------------------------- verifying

@@ -205,3 +205,23 @@ def test_shapes_where_nothing_is_gained_hold_back_no_other():
     assert 16 * plan.levels[0].peak.at(least) > plan.levels[0].peak.at(most)
     assert len(plan.levels) > 1
     assert plan.levels[-1].peak.at(most) < 0.8 * plan.levels[0].peak.at(most)
+
+
+def test_where_no_single_dim_can_shrink_enough_a_smaller_shape_is_named(free):
+    plan = free.levels
+    last = len(plan.levels) - 1
+    least = plan.needed(last, {"batch": 1, "seq": 1})
+    # Below what either dim alone can reach, above the least shape.
+    wanted = min(plan.needed(last, {**LARGE, n: 1}) for n in LARGE) - 1
+    assert wanted > least
+    with pytest.raises(LimitNotMet) as caught:
+        _optimized(wanted)
+    text = str(caught.value)
+    around = plan.counted.evaluate(LARGE)
+    assert f"besides {around:,} of weights, inputs and reserve" in text
+    said = text.rpartition("the last level fits at ")[2]
+    shape = {name: int(size) for name, size in (part.split("=") for part in said.split(","))}
+    assert plan.needed(last, shape) <= wanted
+    # One of 64 steps larger does not fit.
+    larger = {n: min(LARGE[n], shape[n] + -(-LARGE[n] // 64) + 1) for n in LARGE}
+    assert plan.needed(last, larger) > wanted
