@@ -26,6 +26,7 @@ from onnx_symmem.order.steering import shapes_of_members
 __all__ = ["PlannedOrder", "plan_order"]
 
 _PER_ROUND = 2  # shapes that are added at a time
+_OF_MEMBERS, _TOLD = 4, 2  # shapes that are added for expressions of the peak, and how often
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ def plan_order(
     base = peak(before, domain)
     search.steer(shapes, [base.at(shape) for shape in shapes])
     memo: dict[tuple[int, ...], tuple[Peak, PlanOrder]] = {}
+    told = 0
     for number in range(search.limits.rounds + 1):
         candidates = search.candidates()
         choice = choose_order(
@@ -75,7 +77,9 @@ def plan_order(
         if rank(candidates, search.floor)[0] is not choice.chosen:
             found = [shape for w in choice.witnesses if (shape := _whole(domain, w, shapes)) is not None]
             new = [shape for shape in found if shape not in search.shapes][:_PER_ROUND]
-        new += shapes_of_members(choice.after.members, domain, (*search.shapes, *new), _PER_ROUND - len(new))
+        if told < _TOLD:
+            new += shapes_of_members(choice.after.members, domain, (*search.shapes, *new), _OF_MEMBERS)
+            told += 1
         if not new:
             break
         search.steer(new, [base.at(shape) for shape in (*search.shapes, *new)])
