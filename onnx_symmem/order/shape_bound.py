@@ -153,8 +153,7 @@ class _Shape:
         for _ in range(_TRIES):
             if cap <= low or self.work >= self.share:
                 return
-            # Low caps are soonest seen to leave no order.
-            tried = (3 * low + cap) // 4 if truncated else cap
+            tried = (low + cap) // 2 if truncated else cap
             found = program.below_caps(
                 np.array([tried]), min(self.share - self.work, self.share // _ATTEMPTS)
             )
