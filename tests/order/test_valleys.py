@@ -99,6 +99,20 @@ def test_there_is_an_order_where_one_is_found(seed, shapes):
             assert (moments(problem, found.order) < caps).all()
 
 
+# Seeds at which a lower set must not stand for a smaller one that does not lead to it, and at which a node
+# has to wait for the other readers of what it may work in the place of: few in a thousand are.
+@pytest.mark.parametrize("shapes", [1, 2])
+@pytest.mark.parametrize("seed", [1060, 1091, 1242, 1243, 1252, 1266, 1398, 1643, 1870, 2027, 2838, 3550])
+def test_the_rare_problems_that_shorter_ways_get_wrong(seed, shapes):
+    problem = random_problem(seed, 10 + seed % 3, shapes)
+    search = ValleySearch(problem)
+    straight = moments(problem, search.nodes).max(axis=0)
+    rng = np.random.default_rng(seed)
+    for part in (1, 0.85, 0.7, 0.55):
+        caps = np.floor(straight * (part + 0.15 * rng.random(shapes)))
+        assert (search.below_caps(caps).order is not None) == is_possible(problem, caps)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_window_keeps_what_is_outside(seed):
     graph, sizes = random_graph(seed, 30)
