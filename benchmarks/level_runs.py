@@ -60,7 +60,7 @@ MEASURED: Mapping[str, tuple[Shape, ...]] = {
 """Models with weights, and the shapes at which they run; dims are planned up to those of the last."""
 
 _BUDGET = 5.0  # of the search for level 0
-_LONG = 20.0  # seconds of turns after which no other is begun
+_LONG = 60.0  # seconds of turns after which no other is begun
 _UNPACKED = ("session.disable_prepacking", "1")
 COLUMNS = (
     "model", "shape", "level", "peak MiB", "measured as predicted", "nodes as predicted", "nodes",

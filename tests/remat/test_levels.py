@@ -133,6 +133,20 @@ def test_several_samples_are_lowered_together():
         assert levels[-1].peak.at(shape) <= 0.85 * levels[0].peak.at(shape)
 
 
+def test_a_shape_at_which_no_repeat_frees_much_makes_no_level_dearer():
+    ground = Ground(build("transformer_train", layers=2))
+    large, small = {"batch": 4, "seq": 64}, {"batch": 1, "seq": 1}
+    floor = any_floor(ground.prepared, ground.sizes, ground.domain).peak
+    alone, both = _levels(ground, [large]), _levels(ground, [small, large])
+    assert floor.at(small) > 0.99 * alone[0].peak.at(small)
+    assert len(both) == len(alone)
+    for one, other in zip(alone[1:-1], both[1:-1], strict=True):
+        assert other.operations.evaluate(large) <= 1.25 * one.operations.evaluate(large)
+        assert other.peak.at(large) <= 1.01 * one.peak.at(large)
+        # What is kept there is what the limit of the large shape leaves room for.
+        assert other.peak.at(small) <= max(both[0].peak.at(small), other.peak.at(large))
+
+
 def test_hash_seeds_change_nothing():
     code = (
         "from models.build import build; from tests.remat.training import Ground;"
