@@ -48,9 +48,10 @@ _MAX_SECTOR_NAMES = 3
 SAMPLES = 96  # shapes at which every comparison looks
 _WIDE_SAMPLES = 512
 _MAX_TESTS = 20_000
-_BOX_COEFFICIENTS = 30_000
+_BOX_COEFFICIENTS = 30_000  # beyond, no box is cut
+_ROOT_COEFFICIENTS = 300_000  # beyond, no class is looked at
 _BLOCK = 80_000  # numbers that take as long as making a block
-_SEARCHED, _CLASS = 400_000, 8_000  # ... as a search by boxes, and as each class in it
+_SEARCHED, _COEFFICIENT = 400_000, 20  # ... as a search by boxes, and as each coefficient in it
 _KEPT_PROVERS = 512
 
 Shape = dict[str, int]
@@ -259,11 +260,14 @@ class Prover:
             vectors = block.vectors(row)
             sectors = _sectors(block, row, whole=False)
             for cls in np.flatnonzero(~none_negative(vectors)).tolist():
-                self.searched += _CLASS
                 if sectors is not None and sectors[1][cls]:
                     found[cls] = sectors[0](cls)
                     continue
+                before = budget.left
                 result = search(block.names, block.reals, block.powers(row, cls), block.widths(cls), budget)
+                self.searched += _COEFFICIENT * (before - budget.left)
+                if budget.left < -_ROOT_COEFFICIENTS:  # classes that need no cut spend, too
+                    return None
                 if isinstance(result, Negative):
                     return self._confirmed(cover.shape(index, cls, result.point), row)
                 if result is None:

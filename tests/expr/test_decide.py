@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_symmem.errors import DomainError, ExpressionError
+from onnx_symmem.expr import prover
 from onnx_symmem.expr.certificate import check
 from onnx_symmem.expr.decide import Verdict, _row_of, _verdicts, compare, compare_rows
 from onnx_symmem.expr.domain import Domain, SymbolRange
@@ -272,3 +273,10 @@ def test_rows_are_compared_where_another_exists_nowhere() -> None:
     pairs = [(i, j) for i in range(len(rows)) for j in range(i)]
     for (i, j), verdict in zip(pairs, compare_rows(PolyMatrix.from_exprs(rows), pairs, domain), strict=True):
         agrees(rows[i], rows[j], domain, verdict, rows)
+
+
+def test_a_search_of_boxes_ends_at_its_coefficients(monkeypatch: pytest.MonkeyPatch) -> None:
+    low, high = parse("0"), parse("b*(a**2 - 10*a + 26)")
+    assert compare(low, high, Domain()).tier == "boxes"
+    monkeypatch.setattr(prover, "_ROOT_COEFFICIENTS", -prover._BOX_COEFFICIENTS)
+    assert compare(low, high, Domain()).kind is Kind.UNKNOWN
