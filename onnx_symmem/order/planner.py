@@ -26,7 +26,7 @@ from onnx_symmem.order.steering import shapes_of_members
 __all__ = ["PlannedOrder", "plan_order"]
 
 _PER_ROUND = 2  # shapes that are added at a time
-_OF_MEMBERS, _TOLD = 4, 2  # shapes that are added for expressions of the peak, and how often
+_OF_MEMBERS, _TOLD = 4, 2  # shapes that are added where the best order is proved, and how often
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,14 @@ def plan_order(
         )
         if number == search.limits.rounds:
             break
-        new: list[Mapping[str, int]] = []
         if rank(candidates, search.floor)[0] is not choice.chosen:
             found = [shape for w in choice.witnesses if (shape := _whole(domain, w, shapes)) is not None]
             new = [shape for shape in found if shape not in search.shapes][:_PER_ROUND]
-        if told < _TOLD:
-            new += shapes_of_members(choice.after.members, domain, (*search.shapes, *new), _OF_MEMBERS)
+            more = _PER_ROUND - len(new)
+        else:
+            new, more = [], _OF_MEMBERS if told < _TOLD else 0
             told += 1
+        new += shapes_of_members(choice.after.members, domain, (*search.shapes, *new), more)
         if not new:
             break
         search.steer(new, [base.at(shape) for shape in (*search.shapes, *new)])
