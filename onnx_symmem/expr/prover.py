@@ -5,10 +5,10 @@ A shape at which a size that is divided by is zero is no shape: proofs and witne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import permutations, product
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -16,14 +16,14 @@ import numpy.typing as npt
 
 from onnx_symmem.errors import ExpressionError
 from onnx_symmem.expr.atom import FLOORDIV, SYMBOL, Atom, Monomial, with_inner
-from onnx_symmem.expr.blocks import Block, leaf
 from onnx_symmem.expr.boxes import Budget, Negative, search
-from onnx_symmem.expr.covers import LINKED, RAW, RESIDUES, SHIFT, Cover, Recipe, build_cover, by_classes
+from onnx_symmem.expr.class_proofs import by_sectors, found_or_leaf, write_classes, write_leaves
+from onnx_symmem.expr.covers import LINKED, RAW, RESIDUES, SHIFT, Cover, Recipe, build_cover
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray, Table, any_in_row, none_negative
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.grid import Grid
-from onnx_symmem.expr.proof import Leaf, Points, Proof, Sectors
+from onnx_symmem.expr.proof import Leaf, Points, Proof
 from onnx_symmem.expr.samples import legal_near
 
 __all__ = [
@@ -44,7 +44,6 @@ SHALLOW, SECTORS, SEARCH = range(3)  # efforts: linear maps only, also sectors, 
 TIERS = ("unknown", "equal", "samples", "shift", "points", "linked", "residues", "sectors", "boxes")
 _TIER = {tier: code for code, tier in enumerate(TIERS)}
 MAX_POINTS = 4096
-_MAX_SECTOR_NAMES = 3
 SAMPLES = 96  # shapes at which every comparison looks
 _WIDE_SAMPLES = 512
 _MAX_TESTS = 20_000
@@ -211,7 +210,7 @@ class Prover:
         for recipe in self._recipes:
             cover = self.cover(recipe)
             if cover is not None and cover.holds(one)[0]:
-                return Evidence(recipe.tier, partial(_write_leaves, cover, row))
+                return Evidence(recipe.tier, partial(write_leaves, cover, row))
             if recipe is SHIFT and self.has_points:
                 return self._find_points(row)
         return self._find_deep(row, effort) if effort > SHALLOW else None
@@ -238,12 +237,12 @@ class Prover:
                 continue
             proofs: list[Callable[[int], Proof]] = []
             for block in cover.blocks:
-                found = _sectors(block, row, whole=True)
+                found = by_sectors(block, row, whole=True)
                 if found is None or not found[1].all():
                     break
                 proofs.append(found[0])
             if len(proofs) == len(cover.blocks):
-                return Evidence("sectors", partial(_write_classes, cover, proofs))
+                return Evidence("sectors", partial(write_classes, cover, proofs))
         for recipe in dict.fromkeys((best, last)) if effort == SEARCH else ():
             cover = self.cover(recipe)
             searched = None if cover is None else self._boxes(cover, row)
@@ -258,7 +257,7 @@ class Prover:
         for index, block in enumerate(cover.blocks):
             found: dict[int, Proof] = {}
             vectors = block.vectors(row)
-            sectors = _sectors(block, row, whole=False)
+            sectors = by_sectors(block, row, whole=False)
             for cls in np.flatnonzero(~none_negative(vectors)).tolist():
                 if sectors is not None and sectors[1][cls]:
                     found[cls] = sectors[0](cls)
@@ -273,8 +272,8 @@ class Prover:
                 if result is None:
                     return None
                 found[cls] = result
-            proofs.append(partial(_found_or_leaf, block, vectors, found))
-        return Evidence("boxes", partial(_write_classes, cover, proofs))
+            proofs.append(partial(found_or_leaf, block, vectors, found))
+        return Evidence("boxes", partial(write_classes, cover, proofs))
 
     def _confirmed(self, shape: Shape, row: IntArray) -> Shape | None:
         """The shape, completed, if it is legal and the row is negative there."""
@@ -346,69 +345,6 @@ def _count_points(domain: Domain, names: Sequence[str]) -> float:
     if any(r.hi is None for r in ranges):
         return float("inf")
     return prod(((r.hi or 0) - r.lo) // r.divisor + 1 for r in ranges)
-
-
-Written = tuple[tuple[str, ...], tuple[int, ...], Proof]
-
-
-def _write(cover: Cover, proofs: Iterable[Proof]) -> Written:
-    return cover.symbols, cover.facts, cover.build(iter(proofs))
-
-
-def _write_classes(cover: Cover, of_class: Sequence[Callable[[int], Proof]]) -> Written:
-    return _write(cover, (by_classes(block, f) for block, f in zip(cover.blocks, of_class, strict=True)))
-
-
-def _write_leaves(cover: Cover, row: IntArray) -> Written:
-    vectors = [block.vectors(row) for block in cover.blocks]
-    return _write_classes(cover, [partial(_leaf, b, v) for b, v in zip(cover.blocks, vectors, strict=True)])
-
-
-def _leaf(block: Block, vectors: IntArray, cls: int) -> Proof:
-    return block.leaf(vectors[cls])
-
-
-def _found_or_leaf(block: Block, vectors: IntArray, found: Mapping[int, Proof], cls: int) -> Proof:
-    return found[cls] if cls in found else block.leaf(vectors[cls])
-
-
-def _sectors(block: Block, row: IntArray, whole: bool) -> tuple[Callable[[int], Proof], BoolArray] | None:
-    """(the proof of a class by sectors, which classes have one); None where sectors do not help.
-
-    Classes without negative coefficients need no sectors. `whole` asks for all classes or nothing.
-    """
-    vectors = block.vectors(row)
-    columns, _, degrees = block.bernstein
-    plain = none_negative(vectors)
-    if plain.all():
-        return partial(_leaf, block, vectors), plain
-    unbounded = [v for v, name in enumerate(block.names) if block.limits[name] is None]
-    negative = [columns[j] for j in np.flatnonzero(any_in_row(vectors.T < 0))]
-    mixed = [v for v in unbounded if any(e[v] for e in negative)]
-    if len(mixed) == 1:
-        # The other factor of a product like x*(y - x) is in no negative column: take all that occur.
-        mixed = [v for v in unbounded if vectors[:, [j for j, e in enumerate(columns) if e[v]]].any()]
-    if not 2 <= len(mixed) <= _MAX_SECTOR_NAMES or not block.has_sectors():
-        return None
-    orders, names = list(permutations(mixed)), tuple(block.names[v] for v in mixed)
-    settled = plain.copy()
-    left = np.flatnonzero(~plain)
-    for order in orders:
-        # The first class stands for all: the others cost more and are seldom better.
-        if whole and not none_negative(block.sector(vectors[left[:1]], order)[1]).all():
-            return None
-        left = left[none_negative(block.sector(vectors[left], order)[1])]
-        if left.size == 0:
-            return None
-    settled[left] = True
-
-    def of_class(cls: int) -> Proof:
-        if plain[cls]:
-            return block.leaf(vectors[cls])
-        parts = (block.sector(vectors[cls : cls + 1], order) for order in orders)
-        return Sectors(names, tuple(leaf(block.names, c, found[0], degrees) for c, found in parts))
-
-    return of_class, settled
 
 
 def prover_of(basis: tuple[Monomial, ...], domain: Domain) -> Prover:

@@ -22,15 +22,8 @@ from onnx_symmem.order.valleys import ValleySearch
 __all__ = ["ShapeBound", "ShapeLimits", "shape_bound"]
 
 _SMALL = 2.0**-10  # of the peak: smaller buffers count as nothing
-_VALLEYS = (
-    0.8,
-    0.65,
-    0.5,
-    0.3,
-    0.15,
-    0.05,
-    0.0,
-)  # a part of an order ends where less than this of its peak is live
+# A part of an order ends where less than this of its peak is live.
+_VALLEYS = (0.8, 0.65, 0.5, 0.3, 0.15, 0.05, 0.0)
 _CLOSE = 1 + 2.0**-7  # a bound that is so near is not worked on
 _TRIES = 10  # caps per set of nodes
 _ATTEMPTS = 3  # parts of the work for a shape that one of them may take

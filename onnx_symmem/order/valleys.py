@@ -13,13 +13,12 @@ exchange arguments follow, each of which keeps every moment of an order below th
    is least, a minimum cut tells.
 
 Exact where `work` sufficed. Sets that hold little and have many nodes are gone on from first, so an order is
-found soon where there are many. Bytes of several shapes are lanes of one integer, each with a bit above it
-that tells which of two is larger.
+found soon where there are many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import chain
@@ -28,13 +27,12 @@ import numpy as np
 
 from onnx_symmem.order.downsets import Reached
 from onnx_symmem.order.flow import FlowNetwork
-from onnx_symmem.order.problem import OrderProblem
+from onnx_symmem.order.valley_tables import ValleyTables, bits_of, places_of
 
 __all__ = ["ValleySearch"]
 
 _STEP = 4  # work of running a node, in units of looking at a buffer
 _LOOKS = 3  # sets that a lower one is tried to stand for, the smallest first
-_TOGETHER = 4  # operands that a node may work in the place of, at most
 _PUSH = 2.0  # how much of the caps it is worth that all nodes ran: what finds orders soonest
 _CUT = 50  # work of a minimum cut, per node between the sets
 
@@ -60,80 +58,12 @@ class _State:
     shut: int = -1
 
 
-class ValleySearch:
-    """One problem, for any caps. What is compared are whole numbers, `units` per byte."""
-
-    def __init__(self, problem: OrderProblem, units: int = 1) -> None:
-        count = self.count = len(problem.nodes)
-        self.problem, self.units = problem, units
-        sizes, needs, makes, live = (
-            np.rint(part * units) for part in (problem.sizes, problem.needs, problem.makes, problem.live)
-        )
-        most = float((live + makes.sum(axis=0)).max(initial=0.0))
-        self.lane = max(int(most), 1).bit_length() + 1
-        shapes = sizes.shape[1]
-        self.lanes = range(0, self.lane * shapes, self.lane)
-        self.guard = sum(1 << (at + self.lane - 1) for at in self.lanes)
-        self.sizes = [self._packed(row) for row in sizes]
-        self.makes = [self._packed(row) for row in makes]
-        self.saves = [self._packed(row) for row in makes - needs]
-        self.start = self._packed(live)
-        rank = _topological(problem)
-        place = {node: k for k, node in enumerate(rank)}
-        # Nodes by place in a topological order, so that the lowest bit of a set may run first.
-        self.nodes = rank
-        self.makes = [self.makes[node] for node in rank]
-        self.saves = [self.saves[node] for node in rank]
-        self.before = [_bits(place[p] for p in problem.before[node]) for node in rank]
-        self.after = [tuple(sorted(place[a] for a in problem.after[node])) for node in rank]
-        self.readers = [_bits(place[r] for r in readers) for readers in problem.readers]
-        sized = [bool(size) for size in self.sizes]
-        self.reads = [tuple(b for b in problem.reads[node] if sized[b]) for node in rank]
-        upward: list[int] = []
-        for k in range(count):
-            bits = 1 << k
-            for p in _places(self.before[k]):
-                bits |= upward[p]
-            upward.append(bits)
-        # What it takes to free a buffer, in any order but that some node has to be the last, or -1. One that
-        # may work in the place of what it reads has to be, with any of that.
-        takes = [_joined(upward, readers) if sized[b] else 0 for b, readers in enumerate(self.readers)]
-        frees = {(need, -1) for need in takes if need}
-        for node, saved in enumerate(self.saves):
-            read = self.reads[node] if saved else ()
-            for some in range(1, 1 << min(len(read), _TOGETHER)):
-                nodes = _union(takes, [b for k, b in enumerate(read) if some >> k & 1])
-                if not any(nodes >> after & 1 for after in self.after[node]):
-                    frees.add((nodes, node))
-        self.frees = sorted(frees)
-        self.near = [
-            (_bits(self.after[k]) | _union(self.readers, self.reads[k])) & ~(1 << k) for k in range(count)
-        ]
-        self.all = (1 << count) - 1
+class ValleySearch(ValleyTables):
+    """One problem, searched below any caps."""
 
     def below_caps(self, caps: np.ndarray, work: int = 1 << 60) -> Reached:
         """An order all of whose moments are below `caps`, bytes per shape; infinite ones bind nothing."""
         return _Run(self, caps, work).reached()
-
-    def _packed(self, row: np.ndarray) -> int:
-        return sum(int(value) << (self.lane * k) for k, value in enumerate(row))
-
-    def top(self, caps: np.ndarray) -> int | None:
-        """The most that a moment may take, as lanes; None where a cap leaves nothing."""
-        large = 1 << (self.lane - 1)  # no lane comes up to it
-        found = [int(min(np.ceil(cap * self.units), large)) - 1 for cap in caps]
-        return None if min(found, default=0) < 0 else self._packed(np.array(found, dtype=object))
-
-    def at_most(self, one: int, other: int) -> bool:
-        """Whether no lane is larger than the other's."""
-        return ((other | self.guard) - one) & self.guard == self.guard
-
-    def least(self, one: int, other: int) -> int:
-        """The smaller of both, lane by lane."""
-        if self.at_most(one, other):
-            return one
-        mask = (1 << self.lane) - 1
-        return sum(min(one >> at & mask, other >> at & mask) << at for at in self.lanes)
 
 
 class _Run:
@@ -213,7 +143,7 @@ class _Run:
 
     def _first(self) -> _State:
         t = self.tables
-        ready = _bits(k for k in range(t.count) if not t.before[k])
+        ready = bits_of(k for k in range(t.count) if not t.before[k])
         first = _State(0, ready, t.start, None, (), [], first=True)
         self._close(first, ready)
         return first
@@ -266,7 +196,7 @@ class _Run:
         t, left = self.tables, ~state.done
         self.spent += len(t.frees)
         freeing = 0  # ready nodes that free something at once: no other move may contain them
-        for k in _places(state.ready):
+        for k in places_of(state.ready):
             done = state.done | 1 << k
             if any(not t.readers[b] & ~done for b in t.reads[k]):
                 freeing |= 1 << k
@@ -286,7 +216,7 @@ class _Run:
         live, freed, near = state.live, 0, 0
         order: list[int] = []
         first = nodes & ~(1 << last) if last >= 0 else nodes
-        for node in chain(_places(first), (last,) * (last >= 0)):
+        for node in chain(places_of(first), (last,) * (last >= 0)):
             if freed:
                 return None
             self.spent += _STEP
@@ -364,7 +294,7 @@ class _Run:
         for by what needs it to be freed.
         """
         t = self.tables
-        nodes = list(_places(top & ~base))
+        nodes = list(places_of(top & ~base))
         place = {node: k for k, node in enumerate(nodes)}
         self.spent += _CUT * len(nodes)
         freed = {b for node in nodes for b in t.reads[node] if not t.readers[b] & ~top}
@@ -375,7 +305,7 @@ class _Run:
             for k, b in enumerate(sorted(freed), len(nodes) + 2):
                 size = t.sizes[b] >> shift & mask
                 network.arc(source, k, size)
-                for reader in _places(t.readers[b] & ~base):
+                for reader in places_of(t.readers[b] & ~base):
                     network.arc(k, place[reader], size)
             made = 0
             total = sum(t.sizes[b] >> shift & mask for b in freed)
@@ -383,7 +313,7 @@ class _Run:
                 size = t.makes[node] >> shift & mask
                 made += size
                 network.arc(place[node], sink, size)
-                for before in _places(t.before[node] & ~base):
+                for before in places_of(t.before[node] & ~base):
                     network.arc(place[node], place[before], total)
             if network.maximum(source, sink) != made:
                 return False
@@ -401,11 +331,11 @@ class _Run:
         for state in reversed(way):
             base = state.origin
             if base is None:
-                ready = _bits(k for k in range(t.count) if not t.before[k])
+                ready = bits_of(k for k in range(t.count) if not t.before[k])
                 self._close(_State(0, ready, t.start, None, (), []), ready, order)
                 continue
             order += state.moved
-            done, live, near = base.done | _bits(state.moved), base.live, 0
+            done, live, near = base.done | bits_of(state.moved), base.live, 0
             for node in state.moved:
                 near |= t.near[node]
                 live += t.makes[node]
@@ -414,46 +344,3 @@ class _Run:
             ready = self._ready(base.ready, state.moved, done)
             self._close(_State(done, ready, live, None, (), []), near, order)
         return tuple(t.nodes[k] for k in order)
-
-
-def _topological(problem: OrderProblem) -> list[int]:
-    """Places of the nodes, each after those before it; ties by place."""
-    left = [len(before) for before in problem.before]
-    waiting = [k for k, count in enumerate(left) if not count]
-    found: list[int] = []
-    while waiting:
-        node = heappop(waiting)
-        found.append(node)
-        for after in problem.after[node]:
-            left[after] -= 1
-            if not left[after]:
-                heappush(waiting, after)
-    return found
-
-
-def _bits(places: Iterable[int]) -> int:
-    found = 0
-    for place in places:
-        found |= 1 << place
-    return found
-
-
-def _places(bits: int) -> Iterator[int]:
-    while bits:
-        low = bits & -bits
-        yield low.bit_length() - 1
-        bits ^= low
-
-
-def _joined(sets: Sequence[int], bits: int) -> int:
-    found = 0
-    for place in _places(bits):
-        found |= sets[place]
-    return found
-
-
-def _union(sets: Sequence[int], which: Sequence[int]) -> int:
-    found = 0
-    for k in which:
-        found |= sets[k]
-    return found
