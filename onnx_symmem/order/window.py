@@ -68,7 +68,7 @@ class WindowLimits:
     splits: int = 120_000
     part: int = 700
     sets: int = 2_000
-    pairs: int = 2_500_000
+    pairs: int = 1_500_000
 
 
 @dataclass(slots=True)
