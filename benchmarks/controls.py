@@ -27,8 +27,8 @@ from onnx_symmem.memory.sizes import from_written
 from onnx_symmem.order.planner import plan_order
 from onnx_symmem.remat.expansion import Expansion, expand
 from onnx_symmem.remat.levels import Level, LevelOptions, plan_levels
+from onnx_symmem.rewrite.choice import LIMIT
 from onnx_symmem.rewrite.expanded import expanded_infos, expanded_model, expanded_nodes
-from onnx_symmem.rewrite.guards import LIMIT
 from onnx_symmem.rewrite.value_info import write_dims
 from onnx_symmem.rewrite.versions import Version, emit_versions
 from onnx_symmem.run.inputs import generate_inputs

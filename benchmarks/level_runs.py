@@ -26,7 +26,7 @@ from onnx_symmem.api import Optimized, optimize
 from onnx_symmem.expr.domain import SymbolRange
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.remat.cost import node_costs
-from onnx_symmem.rewrite.guards import LIMIT
+from onnx_symmem.rewrite.choice import LIMIT
 from onnx_symmem.rewrite.versions import NO_LIMIT
 from onnx_symmem.run.baseline import baseline_settings
 from onnx_symmem.run.inputs import generate_inputs

@@ -12,7 +12,7 @@ from benchmarks.gpu.prepared import level_peaks
 from benchmarks.gpu.record import Row, mib, words
 from benchmarks.gpu.runner import opened
 from benchmarks.gpu.setting import Setting, Tasks, counted, each
-from onnx_symmem.rewrite.guards import LIMIT
+from onnx_symmem.rewrite.choice import LIMIT
 
 __all__ = ["copies"]
 

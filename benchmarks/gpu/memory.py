@@ -14,7 +14,7 @@ from benchmarks.gpu.prepared import level_peaks
 from benchmarks.gpu.record import Row, mib, words
 from benchmarks.gpu.runner import figures, opened
 from benchmarks.gpu.setting import NO_DEVICE, Setting, Tasks, attempt, each
-from onnx_symmem.rewrite.guards import LIMIT
+from onnx_symmem.rewrite.choice import LIMIT
 from onnx_symmem.run.measure import Measurement, measure
 from onnx_symmem.run.session import shipped
 

@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 
 from onnx_symmem.graph.load import LoadedModel, load_model
-from onnx_symmem.rewrite.guards import LIMIT
+from onnx_symmem.rewrite.choice import LIMIT
 from onnx_symmem.run.profile import NodeEvent, RunProfile, read_profile
 from onnx_symmem.run.session import PROVIDERS, SessionSettings, create_session, feeds_of, kept_for
 

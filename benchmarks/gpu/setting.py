@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.gpu.prepared import Prepared, fill
 from benchmarks.gpu.record import FAILED, Row
 from onnx_symmem.graph.load import load_model
-from onnx_symmem.rewrite.guards import LIMIT
+from onnx_symmem.rewrite.choice import LIMIT
 from onnx_symmem.run.inputs import generate_inputs
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import ModelShapes

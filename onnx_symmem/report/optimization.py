@@ -26,7 +26,7 @@ from onnx_symmem.report.results import (
     VerifiedShape,
     VersionFigures,
 )
-from onnx_symmem.rewrite.guards import LIMIT
+from onnx_symmem.rewrite.choice import LIMIT
 from onnx_symmem.run.pipeline import OptimizedModel
 from onnx_symmem.run.several import LevelPlan
 

@@ -8,7 +8,7 @@ computed level by level in the same way and join the vector.
 A guard decides only inside the shapes that were planned: ranges, divisors, equal dims and inequalities are
 further rows, which must not be negative. Nothing may overflow: the sizes of all monomials are added up in
 double precision beside the integers, and above 2**62 the shape counts as outside. Outside the safest version
-runs: the last under the policy `fits`, the first under `least`.
+runs: the last under the policy `fits`, the first under `least`. What is decided inside: `choice`.
 """
 
 from __future__ import annotations
@@ -22,52 +22,13 @@ from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from onnx_symmem.errors import UnsupportedModel
 from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, Atom, Monomial
-from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.expression import ONE, Expr
+from onnx_symmem.rewrite.choice import FITS, LEAST, LIMIT, Guard
 
-__all__ = ["FITS", "LEAST", "LIMIT", "Guard", "GuardNodes", "guard_nodes"]
-
-FITS, LEAST = "fits", "least"
-LIMIT = "symmem_memory_limit"
-"""Name of the input that holds the memory limit in bytes."""
+__all__ = ["GuardNodes", "guard_nodes"]
 
 _OLDEST_OPSET = 9  # MatMul and comparisons of int64
 _LARGEST = float(1 << 62)  # every sum of products stays below; exact in double precision
-
-InputDims = tuple[str, tuple[Expr, ...]]
-"""(name of a graph input, its dims)."""
-
-
-@dataclass(frozen=True)
-class Guard:
-    """What is decided: which of `versions`, each a maximum of expressions in bytes, runs at a shape.
-
-    `inputs` are the graph inputs with dims that are not constant; shapes outside `domain` are not planned.
-    """
-
-    inputs: tuple[InputDims, ...]
-    domain: Domain
-    versions: tuple[tuple[Expr, ...], ...]
-    policy: str
-
-    @property
-    def safest(self) -> int:
-        """The version for shapes that were not planned."""
-        return len(self.versions) - 1 if self.policy == FITS else 0
-
-    def peak(self, version: int, shape: Mapping[str, int]) -> int:
-        """Peak of a version at a shape of the domain, in bytes."""
-        return max(e.evaluate(shape) for e in self.versions[version])
-
-    def version_at(self, shape: Mapping[str, int], limit: int = 0) -> int:
-        """The version that runs at a shape, given by the symbols of the inputs, under a limit in bytes."""
-        known = {n: v for n, v in shape.items() if n not in self.domain.equalities}
-        if not self.domain.contains(shape):
-            return self.safest
-        peaks = [self.peak(k, known) for k in range(len(self.versions))]
-        if self.policy == LEAST:
-            return peaks.index(min(peaks))
-        return next((k for k, value in enumerate(peaks) if value <= limit), self.safest)
 
 
 @dataclass(frozen=True)
@@ -132,15 +93,12 @@ class _Writer:
         values = self._values(vector, [e for p in padded for e in p], (len(padded), count), "bytes")
         found = self._reduce("ReduceMax", values, "peaks", len(padded))
         inside = self._and(inside, self._sizes_fit())
+        within = self._at_most(found, self._reach(found), "within", len(padded))
         if self.guard.policy == FITS:
-            above = self._op("Greater", [found, LIMIT], "above_limit", TensorProto.BOOL, len(padded))
-            fits = self._op("Not", [above], "fits", TensorProto.BOOL, len(padded))
-            chosen = self._op("And", [fits, inside], "chosen", TensorProto.BOOL, len(padded))
+            chosen = self._op("And", [within, inside], "chosen", TensorProto.BOOL, len(padded))
         else:
-            least = self._reduce("ReduceMin", found, "least", 1, keep=True)
-            equal = self._op("Equal", [found, least], "is_least", TensorProto.BOOL, len(padded))
             outside = self._op("Not", [inside], "outside", TensorProto.BOOL, 1)
-            chosen = self._op("Or", [equal, outside], "chosen", TensorProto.BOOL, len(padded))
+            chosen = self._op("Or", [within, outside], "chosen", TensorProto.BOOL, len(padded))
         conditions = [chosen]
         if len(padded) > 1:
             conditions = [
@@ -153,10 +111,21 @@ class _Writer:
         )
 
     # -- what is computed ------------------------------------------------------------------------------
+    def _reach(self, peaks: str) -> str:
+        """What the version that runs may take: a single number, or a vector of one."""
+        if len(self.guard.compared) < len(self.guard.versions):
+            return LIMIT
+        least = self._reduce("ReduceMin", peaks, "least", 1, keep=True)
+        if self.guard.policy == LEAST:
+            return least
+        # Max knows no int64 before opset 12.
+        short = self._op("Greater", [least, LIMIT], "none_fits", TensorProto.BOOL, 1)
+        return self._op("Where", [short, least, LIMIT], "reach", TensorProto.INT64, 1)
+
     def _rows(self) -> tuple[list[Expr], list[tuple[Expr, ...]]]:
         """Expressions that must not be negative, and the peaks that are compared."""
         domain = self.guard.domain
-        told = {s for _, dims in self.guard.inputs for d in dims for s in domain.solved(d).symbols()}
+        told = self.guard.told
         rows: list[Expr] = []
         for name in sorted(told):
             allowed = domain.range_of(name)
@@ -169,8 +138,7 @@ class _Writer:
                 rows.append(-(symbol % allowed.divisor))
         # What is said of sizes that only data tells holds by itself.
         rows += [fact for fact in domain.facts() if fact.symbols() <= told]
-        last = len(self.guard.versions) - (self.guard.policy == FITS)
-        peaks = [tuple(domain.solved(e) for e in p) for p in self.guard.versions[:last]]
+        peaks = [tuple(domain.solved(e) for e in self.guard.versions[k]) for k in self.guard.compared]
         for expr in (e for p in peaks for e in p):
             strange = sorted(expr.symbols() - told)
             if strange:
@@ -316,8 +284,13 @@ class _Writer:
             return None
         values = self._values(vector, rows, (len(rows),), "facts")
         least = self._reduce("ReduceMin", values, "least_fact", 1, keep=True)
-        broken = self._op("Less", [least, self._ints([0])], "broken", TensorProto.BOOL, 1)
-        return self._op("Not", [broken], "planned", TensorProto.BOOL, 1)
+        return self._at_most(self._ints([0]), least, "planned", 1)
+
+    def _at_most(self, left: str, right: str, what: str, count: int) -> str:
+        if self.opset >= 12:
+            return self._op("LessOrEqual", [left, right], what, TensorProto.BOOL, count)
+        above = self._op("Greater", [left, right], "above", TensorProto.BOOL, count)
+        return self._op("Not", [above], what, TensorProto.BOOL, count)
 
     def _sizes_fit(self) -> str:
         """Whether nothing can have overflowed. What is no number is not below the limit either."""

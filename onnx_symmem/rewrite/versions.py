@@ -32,8 +32,9 @@ from onnx_symmem.graph.view import NODE, GraphView
 from onnx_symmem.memory.sizes import tensor_bytes
 from onnx_symmem.remat.expansion import Expansion
 from onnx_symmem.rewrite.branch_order import sort_versions
+from onnx_symmem.rewrite.choice import FITS, LEAST, LIMIT, Guard
 from onnx_symmem.rewrite.expanded import expanded_infos, expanded_model, expanded_nodes
-from onnx_symmem.rewrite.guards import FITS, LEAST, LIMIT, Guard, GuardNodes, guard_nodes
+from onnx_symmem.rewrite.guards import GuardNodes, guard_nodes
 from onnx_symmem.rewrite.hiding import hiding_inputs, is_vector_of_sizes
 from onnx_symmem.rewrite.reorder import EXECUTION_ORDER
 from onnx_symmem.rewrite.value_info import write_dims
@@ -78,9 +79,10 @@ def emit_versions(
     """A copy of `model` that runs one of several schedules of its main graph.
 
     `shapes` must have been inferred from this model; the expansions are of its view. Policy `fits`: the first
-    version whose peak is at most the input `symmem_memory_limit` (default `limit`, None: no limit), the last
-    where none is; `least`: the version of the least peak, the first of equals. `domain` (default: that of
-    the shapes) is where peaks hold; outside the last version runs under `fits`, the first under `least`.
+    version whose peak is at most the input `symmem_memory_limit` (default `limit`, None: no limit); where
+    none is, and always under `least`, the version of the least peak, the first of equals. `domain` (default:
+    that of the shapes) is where peaks hold; outside the last version runs under `fits`, the first under
+    `least`.
     `rule` is the traversal under which each branch runs as planned. `counted`: peaks are those of the emitted
     model, all that deciding takes included; else a bound of that is added to them. A model without symbolic
     dims gets the one version that is chosen, without If. Raises UnsupportedModel where a guard cannot be

@@ -15,12 +15,13 @@ import onnx
 from onnx_symmem.errors import UnsupportedModel, VerificationFailed
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.shape_text import shape_text
 from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.memory.peak import Peak
 from onnx_symmem.order.dispatch import Dispatch, DispatchLimits
 from onnx_symmem.remat.expansion import expand
 from onnx_symmem.remat.schedule import schedule_of
-from onnx_symmem.rewrite.guards import LEAST
+from onnx_symmem.rewrite.choice import LEAST
 from onnx_symmem.rewrite.versions import Version, emit_versions, versions_of
 from onnx_symmem.run.written import WrittenPeaks, most_above, written_peaks
 from onnx_symmem.shapes.table import ModelShapes
@@ -73,7 +74,7 @@ def dispatched_model(
     needed = {s for member in before.members for s in member.symbols()}
     for shape in samples:
         if needed <= shape.keys() and written.overhead > share * before.at(shape):
-            at = ", ".join(f"{name}={shape[name]}" for name in shapes.input_symbols)
+            at = shape_text({name: shape[name] for name in shapes.input_symbols}, ", ")
             why = (
                 f"deciding which to run can take {written.overhead:,} bytes more than what would have run, "
                 f"which takes {before.at(shape):,} at {at}"

@@ -21,7 +21,7 @@ from onnx_symmem.errors import RunFailed, UsageError
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.graph.load import LoadedModel, load_model
 from onnx_symmem.order.candidates import Tick
-from onnx_symmem.rewrite.guards import LIMIT
+from onnx_symmem.rewrite.choice import LIMIT
 from onnx_symmem.run.baseline import baseline_settings, predict_baseline
 from onnx_symmem.run.branches import branches_of
 from onnx_symmem.run.device import device_bytes_in_use

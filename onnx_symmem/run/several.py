@@ -1,8 +1,8 @@
 """Models of several versions on the way to a file: orders for shapes, or levels for a memory limit.
 
 Levels are schedules of one model that repeat more and more for a lower peak; the first that fits the limit
-runs, the last where none does. What the limit covers is counted exactly as asked: outputs and activations
-always, inputs and weights where they are named, and a reserve for what no formula knows.
+runs, the one that takes least where none does. What the limit covers is counted exactly as asked: outputs and
+activations always, inputs and weights where they are named, and a reserve for what no formula knows.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.expr.expression import ZERO, Expr
 from onnx_symmem.expr.samples import legal_near
+from onnx_symmem.expr.shape_text import shape_text
 from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.memory.capacity import Demand, largest_size
 from onnx_symmem.memory.execution_order import priority_order
@@ -32,7 +33,7 @@ from onnx_symmem.remat.expansion import check_expansion, expand
 from onnx_symmem.remat.floor import AnyFloor, any_floor
 from onnx_symmem.remat.levels import Level, LevelOptions, plan_levels
 from onnx_symmem.remat.schedule import check_schedule
-from onnx_symmem.rewrite.guards import FITS, LIMIT
+from onnx_symmem.rewrite.choice import FITS, LIMIT
 from onnx_symmem.rewrite.versions import Version, emit_versions, versions_of
 from onnx_symmem.run.inputs import Fill
 from onnx_symmem.run.trials import first_running
@@ -105,8 +106,13 @@ class LevelPlan:
         limit = self.wish.limit if limit is None else limit
         if self.only is not None or limit is None:
             return self.only or 0
-        fitting = (k for k in range(len(self.levels)) if self.needed(k, shape) <= limit)
-        return next(fitting, len(self.levels) - 1)
+        if not _is_known(self, shape):
+            # Only data tells what the last takes; no other level is so.
+            fitting = (k for k in range(len(self.levels) - 1) if self.needed(k, shape) <= limit)
+            return next(fitting, len(self.levels) - 1)
+        needed = [self.needed(k, shape) for k in range(len(self.levels))]
+        reach = max(limit, min(needed))
+        return next(k for k, size in enumerate(needed) if size <= reach)
 
 
 # ------------------------------------------------------------------------------------------------ making
@@ -239,7 +245,7 @@ def _check_limit(
     if least[worst] <= limit:
         return
     shape = judged[worst]
-    at = ",".join(f"{n}={shape[n]}" for n in shapes.input_symbols)
+    at = shape_text({n: shape[n] for n in shapes.input_symbols})
     node = plan.floor.node_at(shape)
     nodes = plan.floor.prepared.view.nodes
     where = nodes[node].label() if node < len(nodes) else "the end"
@@ -261,34 +267,41 @@ def _is_known(plan: LevelPlan, shape: Mapping[str, int]) -> bool:
 
 
 def _room(plan: LevelPlan, shapes: ModelShapes, at: Mapping[str, int]) -> str:
-    """The largest size of each dim that the lowest level fits, the others as they are at a shape."""
+    """The largest size of each dim at which some level fits, the others as they are at a shape."""
     found = []
-    members = tuple(m + plan.counted for m in plan.peak(len(plan.levels) - 1).members)
+    levels = [tuple(m + plan.counted for m in plan.peak(k).members) for k in range(len(plan.levels))]
     for symbol in shapes.input_symbols:
         if symbol in shapes.domain.equalities:
             continue
         fixed = {n: at[n] for n in shapes.input_symbols if n != symbol}
-        try:
-            answer = largest_size(Demand(members, plan.domain), symbol, fixed, plan.wish.limit or 0)
-        except (DomainError, UnsupportedModel):
-            continue
-        if answer.size is not None:
-            found.append(f"{symbol}={answer.size}")
+        sizes = []
+        for members in levels:
+            try:
+                answer = largest_size(Demand(members, plan.domain), symbol, fixed, plan.wish.limit or 0)
+            except (DomainError, UnsupportedModel):
+                continue
+            sizes += [] if answer.size is None else [answer.size]
+        if sizes:
+            found.append(shape_text({symbol: max(sizes)}))
     if found:
-        return f"; the last level fits there up to {' or '.join(found)}"
-    near = _smaller(plan, shapes, members, at)
-    return f"; the last level fits at {near}" if near else ""
+        return f"; a level fits there up to {' or '.join(found)}"
+    near = _smaller(plan, shapes, levels, at)
+    return f"; a level fits at {near}" if near else ""
 
 
-def _smaller(plan: LevelPlan, shapes: ModelShapes, members: Sequence[Expr], at: Mapping[str, int]) -> str:
+def _smaller(
+    plan: LevelPlan, shapes: ModelShapes, levels: Sequence[Sequence[Expr]], at: Mapping[str, int]
+) -> str:
     """The largest legal shape that fits on the way from a shape to the least of the domain, as text."""
     names = [n for n in shapes.input_symbols if n not in shapes.domain.equalities]
     least = {n: min(shapes.domain.range_of(n).lo, at[n]) for n in names}
     for part in reversed(range(_PARTS)):
         wanted = {n: least[n] + (at[n] - least[n]) * part // _PARTS for n in names}
         shape = legal_near(shapes.domain, wanted)
-        if shape is not None and max(m.evaluate(shape) for m in members) <= (plan.wish.limit or 0):
-            return ",".join(f"{n}={shape[n]}" for n in names)
+        if shape is None:
+            continue
+        if min(max(m.evaluate(shape) for m in members) for members in levels) <= (plan.wish.limit or 0):
+            return shape_text({n: shape[n] for n in names})
     return ""
 
 

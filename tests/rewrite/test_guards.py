@@ -12,7 +12,8 @@ from onnx_symmem.errors import UnsupportedModel
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.text import parse
-from onnx_symmem.rewrite.guards import FITS, LEAST, LIMIT, Guard, guard_nodes
+from onnx_symmem.rewrite.choice import FITS, LEAST, LIMIT, Guard
+from onnx_symmem.rewrite.guards import guard_nodes
 
 A, B, C = "a", "b", "c"
 
@@ -71,8 +72,8 @@ def _assert_agrees(guard: Guard, shapes, opset: int = 18) -> None:
         known = {n: v for n, v in shape.items() if n not in guard.domain.equalities}
         limits = {0}
         if guard.policy == FITS and guard.domain.contains(shape):
-            peaks = [guard.peak(k, known) for k in range(len(guard.versions) - 1)]
-            limits = {p + d for p in peaks for d in (-1, 0, 1)}
+            peaks = [guard.peak(k, known) for k in guard.compared]
+            limits = {0, *(p + d for p in peaks for d in (-1, 0, 1))}
         for limit in limits:
             found = runner.at(shape, limit)
             assert found == guard.version_at(shape, limit), (shape, limit)
@@ -176,6 +177,27 @@ def test_nothing_overflows(policy):
         else:
             assert found in (guard.safest, guard.version_at(shape, limit))
     assert exact > 80
+
+
+def test_where_none_fits_the_first_of_the_least_runs():
+    guard = _guard(INPUTS, [["4*a"], ["2*a + b"], ["a + 2*b"], ["4*b"], ["9*a"]])
+    runner = Runner(guard)
+    # Under no limit that any fits: by brute force, and ties go to the one that repeats less.
+    for shape in GRID:
+        inside = min(shape.values()) > 0
+        sizes = [guard.peak(k, shape) for k in range(5)]
+        assert runner.at(shape, 0) == (sizes.index(min(sizes)) if inside else 4), shape
+    assert [runner.at({A: 7, B: b}, 0) for b in (3, 6, 7, 8)] == [3, 2, 1, 1]
+    assert runner.at({A: 7, B: 3}, 19) == 1  # the first that fits, though another takes less
+
+
+def test_a_last_version_that_data_decides_runs_where_no_other_fits():
+    guard = _guard(INPUTS, [["4*a*b"], ["3*a*b"], ["2*a*b", "8*u0"]])
+    runner = Runner(guard)
+    assert list(guard.compared) == [0, 1]
+    for shape in GRID:
+        assert runner.at(shape, 100) == guard.version_at(shape, 100)
+    assert [runner.at({A: 5, B: 5}, limit) for limit in (100, 75, 74)] == [0, 1, 2]
 
 
 def test_thousands_of_shapes():

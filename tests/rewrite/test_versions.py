@@ -1,5 +1,6 @@
 """Models of several versions: the branch taken runs as predicted, to the byte, and gives the same outputs."""
 
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,11 +15,13 @@ from onnx_symmem.errors import UnsupportedModel, UsageError
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.memory.execution_order import default_order, priority_order
-from onnx_symmem.memory.peak import Peak, peak
+from onnx_symmem.memory.peak import Peak, peak, peak_of
 from onnx_symmem.memory.plan import prepare
-from onnx_symmem.memory.profile import profile
+from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
+from onnx_symmem.order.candidates import peaks_at
 from onnx_symmem.remat.expansion import expand
+from onnx_symmem.remat.levels import LevelOptions, plan_levels
 from onnx_symmem.remat.schedule import Schedule, schedule_of
 from onnx_symmem.rewrite.reorder import execution_order_of
 from onnx_symmem.rewrite.versions import NO_LIMIT, Version, emit_versions, versions_of
@@ -28,9 +31,11 @@ from onnx_symmem.run.session import create_session, kept, kept_for, run_session,
 from onnx_symmem.shapes.engine import infer_shapes
 from tests.memory.runtime import info, model, number
 from tests.remat.repeats import with_repeats
+from tests.remat.training import Ground
 
 LIMIT = "symmem_memory_limit"
 # Inside an If inside an If, ONNX Runtime packs no weights: other bits than where it does.
+_STEP = 1 << 40
 UNPACKED = replace(kept(), intra_op_threads=1, config=(("session.disable_prepacking", "1"),))
 
 
@@ -38,22 +43,29 @@ class Emitted:
     """A model with its schedules as versions, and what each takes by itself."""
 
     def __init__(
-        self, proto: onnx.ModelProto, schedules: list[Schedule], policy="fits", domain=None, **options
-    ):
+        self, proto: onnx.ModelProto, schedules: list[Schedule], policy="fits", domain=None, lifted=True,
+        **options,
+    ):  # fmt: skip
         self.original = proto
         view = load_model(proto).view()
         self.shapes = infer_shapes(view, domain)
         sizes, keys = value_sizes(self.shapes.graph), from_written(self.shapes.graph)
+        self.profiles: list[MemoryProfile] = []
         self.peaks: list[Peak] = []
+        self.said: list[Peak] = []  # what the guard is told
         versions = []
-        for schedule in schedules:
+        for place, schedule in enumerate(schedules, start=1):
             expansion = expand(self.shapes.graph.view, schedule, view.opsets)
             rule = default_order if options.get("rule") == "default" else priority_order
             order = range(len(expansion.steps)) if rule is default_order else rule(expansion.view())
             prepared = prepare(expansion.view(), expansion.keys(keys))
-            found = peak(profile(prepared.plan(order), expansion.sizes(sizes)), self.shapes.domain)
+            self.profiles.append(profile(prepared.plan(order), expansion.sizes(sizes)))
+            found = peak(self.profiles[-1], self.shapes.domain)
             self.peaks.append(found)
-            versions.append(Version(expansion, found.members))
+            # Repeats drawn at random free nothing; to have each run, later versions are said to take less.
+            lift = (len(schedules) - place) * _STEP if lifted and policy == "fits" else 0
+            self.said.append(peak_of([m + lift for m in found.members], self.shapes.domain))
+            versions.append(Version(expansion, self.said[-1].members))
         self.versions = versions
         self.proto = emit_versions(proto, self.shapes, versions, policy, **options)
 
@@ -117,7 +129,7 @@ def test_every_level_of_real_models(name, draw_inputs):
     model_of_levels = load_model(emitted.proto)
     branches = branches_of(model_of_levels, infer_shapes(model_of_levels.view()))
     for at in MODELS[name].shapes[:2]:
-        peaks = [p.at(at) + emitted.overhead for p in emitted.peaks]
+        peaks = [p.at(at) + emitted.overhead for p in emitted.said]
         # The limit is exactly what the guard thinks a level takes, or one byte less.
         for limit in sorted({NO_LIMIT, 0, *peaks, *(p - 1 for p in peaks)}):
             version = next((k for k, p in enumerate(peaks) if p <= limit), 2)
@@ -171,6 +183,43 @@ def _crossing():
     outputs = [info("c", [1, "w"]), info("d", [1, 40])]
     weights = [number("first", [0]), number("k", np.ones((1, 40)), 1)]
     return model(nodes, [info("x", ["n", "m"]), info("y", ["m", "m"])], outputs, weights)
+
+
+def _levels_of(name: str, at: Mapping[str, int]) -> tuple[onnx.ModelProto, list[Schedule]]:
+    ground = Ground(_small(name))
+    options = LevelOptions(levels=3, max_slowdown=1.5)
+    levels = plan_levels(
+        ground.shapes, ground.keys, ground.domain, ground.order, [at], options, opsets=ground.opsets
+    )
+    return _small(name), [level.schedule for level in levels]
+
+
+@pytest.mark.parametrize(
+    ("name", "large"),
+    [("crossing", {}), ("transformer_train", {"batch": 4, "seq": 64}), ("mlp_train", {"batch": 4000})],
+)
+def test_where_none_fits_the_version_runs_that_takes_least_at_these_shapes(name, large):
+    """By the bytes of every row of every plan at every shape of a grid, and never one that gains nothing."""
+    if name == "crossing":
+        orders = [(0, 1, 5, 2, 3, 4), (2, 3, 0, 1, 4, 5), (0, 1, 2, 3, 4, 5)]
+        proto, schedules = _crossing(), [schedule_of(o) for o in orders]
+    else:
+        proto, schedules = _levels_of(name, large)
+    emitted = Emitted(proto, schedules, lifted=False, counted=True)
+    loaded = load_model(emitted.proto)
+    branches = branches_of(loaded, infer_shapes(loaded.view()))
+    symbols = emitted.shapes.input_symbols
+    least = set()
+    for sizes in itertools.product((1, 2, 3, 5, 8, 24, 64, 300), repeat=len(symbols)):
+        at = dict(zip(symbols, sizes, strict=True))
+        takes = [peaks_at(found, [at])[0] for found in emitted.profiles]
+        for limit in {0, *takes, *(p - 1 for p in takes)}:
+            fitting = [k for k, p in enumerate(takes) if p <= limit]
+            runs = branches.version_at(at, limit)
+            assert runs == (fitting[0] if fitting else takes.index(min(takes)))
+            assert all(takes[runs] < p for p in takes[:runs])
+        least.add(takes.index(min(takes)))
+    assert len(least) > 1
 
 
 def test_least_runs_the_least_and_the_first_outside():

@@ -19,7 +19,7 @@ from onnx_symmem.order.limits import SearchLimits, within_budget
 from onnx_symmem.remat.expansion import expand
 from onnx_symmem.remat.schedule import Step, never_again, schedule_of
 from onnx_symmem.report.memory import memory_report
-from onnx_symmem.rewrite.guards import LIMIT
+from onnx_symmem.rewrite.choice import LIMIT
 from onnx_symmem.rewrite.versions import versions_of
 from onnx_symmem.run import dispatched
 from onnx_symmem.run.at_load import keys_at_load
@@ -179,7 +179,7 @@ def test_levels_of_recomputes_are_chosen_by_the_limit():
         for _ in range(4):
             schedule = _lowered(view, keys, sizes, at, schedule) or schedule
         levels.append(schedule)
-    emitted = Emitted(proto, levels)
+    emitted = Emitted(proto, levels, lifted=False)
     branches, found = _profile(emitted.proto)
     peaks = [p.at(at) + emitted.overhead for p in emitted.peaks]
     assert peaks[0] > peaks[1] > peaks[2]

@@ -9,7 +9,7 @@ from models.build import build
 from onnx_symmem.errors import LimitNotMet, UnsupportedModel, UsageError
 from onnx_symmem.order.limits import SearchLimits, within_budget
 from onnx_symmem.remat.levels import LevelOptions
-from onnx_symmem.rewrite.guards import LIMIT
+from onnx_symmem.rewrite.choice import LIMIT
 from onnx_symmem.rewrite.versions import versions_of
 from onnx_symmem.run.measure import measure
 from onnx_symmem.run.pipeline import OptimizedModel, OptimizeOptions, optimize_model
@@ -92,7 +92,7 @@ def test_a_limit_that_cannot_be_met_says_what_stands_in_the_way(free):
     text = str(caught.value)
     assert f"at batch=8,seq=128 every level needs {least:,} bytes or more" in text
     assert "whatever is repeated" in text
-    assert "the last level fits there up to batch=7 or seq=127" in text
+    assert "a level fits there up to batch=7 or seq=127" in text
     assert "\n" not in text
     assert caught.value.exit_code == 1
     assert _optimized(least).levels.level_at(LARGE) == 2
@@ -145,7 +145,8 @@ def test_a_limit_is_exact_where_deciding_takes_more_than_the_model():
     chosen = {}
     for n in (1, 2, 3, 100):
         at = {"n": n}
-        for level, limit in ((0, plan.needed(0, at)), (1, plan.needed(0, at) - 1)):
+        # At the least shape all is the guard: the level that repeats gains nothing, and does not run.
+        for level, limit in ((0, plan.needed(0, at)), (int(n > 1), plan.needed(0, at) - 1)):
             assert plan.level_at(at, limit) == level
             fed = {LIMIT: np.array(limit, np.int64)}
             ran = measure(found.proto, at, overrides=fed, runs=1, latency_runs=0)
@@ -209,19 +210,21 @@ def test_shapes_where_nothing_is_gained_hold_back_no_other():
 
 def test_where_no_single_dim_can_shrink_enough_a_smaller_shape_is_named(free):
     plan = free.levels
-    last = len(plan.levels) - 1
-    least = plan.needed(last, {"batch": 1, "seq": 1})
+
+    def least_at(shape):
+        return min(plan.needed(k, shape) for k in range(len(plan.levels)))
+
     # Below what either dim alone can reach, above the least shape.
-    wanted = min(plan.needed(last, {**LARGE, n: 1}) for n in LARGE) - 1
-    assert wanted > least
+    wanted = min(least_at({**LARGE, n: 1}) for n in LARGE) - 1
+    assert wanted > least_at({"batch": 1, "seq": 1})
     with pytest.raises(LimitNotMet) as caught:
         _optimized(wanted)
     text = str(caught.value)
     around = plan.counted.evaluate(LARGE)
     assert f"besides {around:,} of weights, inputs and reserve" in text
-    said = text.rpartition("the last level fits at ")[2]
+    said = text.rpartition("a level fits at ")[2]
     shape = {name: int(size) for name, size in (part.split("=") for part in said.split(","))}
-    assert plan.needed(last, shape) <= wanted
+    assert least_at(shape) <= wanted
     # One of 64 steps larger does not fit.
     larger = {n: min(LARGE[n], shape[n] + -(-LARGE[n] // 64) + 1) for n in LARGE}
-    assert plan.needed(last, larger) > wanted
+    assert least_at(larger) > wanted
