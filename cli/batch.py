@@ -112,6 +112,12 @@ def optimize_each(
     """
     import joblib
 
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder}: is a file; expected a folder for the results")
+    try:
+        workers = joblib.parallel_config(backend=backend or "loky")
+    except (ValueError, ImportError) as error:
+        raise UsageError(f"--parallel-backend '{backend}': {' '.join(str(error).split())}") from error
     folder.mkdir(parents=True, exist_ok=True)
     before = _earlier(folder / SUMMARY)
     marks = [_made_from(model, options) for model, _ in pairs]
@@ -125,7 +131,7 @@ def optimize_each(
         for (model, out), mark in zip(pairs, marks, strict=True)
         if str(out) not in kept
     ]
-    with joblib.parallel_config(backend=backend or "loky"):
+    with workers:
         fresh = iter(joblib.Parallel(n_jobs=jobs, return_as="generator")(tasks))
         done = dict(before)
         for _, out in pairs:

@@ -17,13 +17,16 @@ from typing import Any, NamedTuple
 
 from onnx_symmem.errors import DomainError, UsageError
 
-__all__ = ["DimRange", "parse_dims"]
+__all__ = ["QUOTED", "DimRange", "matched_name", "parse_dims"]
 
 # Eighteen digits fit an int64, the type of every dim in ONNX.
+QUOTED = r"""(?: "(?P<quoted> (?: [^"] | "" )+ )" )"""
+"""A name in quotes, for a verbose pattern whose other group is `name`; see `matched_name`."""
+
 _DIM = re.compile(
-    r"""\s* (?: "(?P<quoted>[^"]+)" | (?P<name>[^=%"]+?) ) \s*
-        (?: = \s* (?P<lo>[0-9]{1,18}) \s* (?P<open>\.\. \s* (?P<hi>[0-9]{1,18})? )? \s* )?
-        (?: %  \s* (?P<divisor>[0-9]{1,18}) \s* )?""",
+    rf"""\s* (?: {QUOTED} | (?P<name>[^=%"]+?) ) \s*
+        (?: = \s* (?P<lo>[0-9]{{1,18}}) \s* (?P<open>\.\. \s* (?P<hi>[0-9]{{1,18}})? )? \s* )?
+        (?: %  \s* (?P<divisor>[0-9]{{1,18}}) \s* )?""",
     re.VERBOSE,
 )
 _DIM_FORMS = "NAME=LO..HI, NAME=LO.., NAME=VALUE or NAME%K"
@@ -47,7 +50,7 @@ def parse_dims(texts: Iterable[str]) -> tuple[DimRange, ...]:
         match = _DIM.fullmatch(text)
         if match is None or (match["lo"] is None and match["divisor"] is None):
             raise DomainError(f"--dim {text!r} is not understood; expected {_DIM_FORMS}")
-        name = match["quoted"] or match["name"]
+        name = matched_name(match)
         order[name] = None
         if match["lo"] is not None:
             if name in ranges:
@@ -64,6 +67,12 @@ def parse_dims(texts: Iterable[str]) -> tuple[DimRange, ...]:
         if dim.hi is not None and dim.hi // dim.divisor * dim.divisor < dim.lo:
             raise DomainError(f"--dim: no multiple of {dim.divisor} lies in {dim.name}={dim.lo}..{dim.hi}")
     return dims
+
+
+def matched_name(match: re.Match[str]) -> str:
+    """The name that a pattern with `QUOTED` has found."""
+    quoted: str | None = match["quoted"]
+    return match["name"] if quoted is None else quoted.replace('""', '"')
 
 
 def _range_of(text: str, match: re.Match[str]) -> tuple[int, int | None]:
@@ -98,7 +107,11 @@ def _file_texts(path: Path) -> Iterator[str]:
         spec = _spec(said)
         if spec is None:
             raise DomainError(f"{path}: dim '{name}' = {said!r}: expected LO..HI, %K, a size, or [LO, HI]")
-        yield f'"{name}"{spec}'
+        yield f"{_quoted(str(name))}{spec}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _spec(said: Any) -> str | None:

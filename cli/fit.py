@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from onnx_symmem.cli.model_path import OutPath
 from onnx_symmem.cli.options import (
     DimRange,
     against_option,
@@ -16,6 +17,7 @@ from onnx_symmem.cli.options import (
     ep_option,
     json_option,
     model_argument,
+    parse_names,
     size_option,
 )
 from onnx_symmem.cli.output import answer
@@ -29,7 +31,7 @@ __all__ = ["command"]
 @size_option("--budget", required=True, words="Memory that there is, e.g. 24GiB, 24GB or a number of bytes.")
 @click.option(
     "--solve", required=True, metavar="NAME[,NAME]",
-    callback=lambda _ctx, _param, text: tuple(part.strip() for part in text.split(",")),
+    callback=lambda _ctx, _param, text: parse_names(text, "--solve"),
     help="The dim to make as large as fits; with a second dim, for a ladder of its sizes.",
 )  # fmt: skip
 @against_option("Another model to solve for as well, such as the one before `optimize`.")
@@ -41,7 +43,7 @@ __all__ = ["command"]
     words="The limit that a model of several levels is given at run time. Default: the one in the file.",
 )  # fmt: skip
 @click.option(
-    "-o", "--out", type=click.Path(path_type=Path), metavar="FILE.png",
+    "-o", "--out", type=OutPath(), metavar="FILE.png",
     help="With two dims: draw the frontier, too.",
 )  # fmt: skip
 @ep_option

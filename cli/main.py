@@ -1,7 +1,7 @@
 """The `onnx-symmem` command: finds the verb, and turns every outcome into one line and an exit code.
 
     0 done · 1 outputs differ, or could not be verified · 2 bad input or usage · 3 unsupported model
-    4 the run failed, or a defect of this tool · 130 interrupted
+    4 the run failed, or a defect of this tool · 130 interrupted · 141 nobody reads stdout · 143 terminated
 
 Verbs are imported when they are called, so that `--help` needs click alone.
 
@@ -15,11 +15,13 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import click
 from onnx_symmem.cli.flags import Flags, flag_options
@@ -30,7 +32,7 @@ from onnx_symmem.errors import SymmemError
 __all__ = ["VERBS", "Flags", "Verb", "cli", "main"]
 
 PROGRAM = "onnx-symmem"
-UNEXPECTED, USAGE, INTERRUPTED = 4, 2, 130
+UNEXPECTED, USAGE, INTERRUPTED, UNREAD, ENDED = 4, 2, 130, 141, 143
 _NUMPY_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")  # read at its import
 
 
@@ -101,6 +103,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "numpy" not in sys.modules:
         for name in _NUMPY_THREADS:
             os.environ.setdefault(name, "1")
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    if argv is None:  # the program itself: what it has begun to write goes, as with Ctrl-C
+        signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(ENDED))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show is no reason to fail
             stream.reconfigure(errors="backslashreplace")
@@ -115,11 +120,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(flags, _usage_line(error), USAGE)
     except (click.Abort, KeyboardInterrupt):
         return _fail(flags, "interrupted", INTERRUPTED)
+    except SystemExit as error:  # click ends with 1 where the reader of stdout is gone
+        return ENDED if error.code == ENDED else UNREAD
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(flags, f"{where}{error.strerror or error}", UNEXPECTED)
     except Exception as error:
         hint = "" if flags.debug else " (--debug shows the traceback)"
         text = f": {line}" if (line := _one_line(error)) else ""
         return _fail(flags, f"unexpected {type(error).__name__}{text}{hint}", UNEXPECTED)
     return result if isinstance(result, int) else 0
+
+
+def _nowhere() -> TextIO:
+    """For a stream that was closed before the start: nobody wants what it would be told."""
+    return Path(os.devnull).open("w", encoding="utf-8")
 
 
 def _fail(flags: Flags, message: str, code: int) -> int:

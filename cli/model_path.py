@@ -1,29 +1,42 @@
-"""A model file as a parameter: a path that shells complete to .onnx files and to folders that hold some.
+"""Files as parameters: a path of a model completes to .onnx files and to folders that hold some.
 
 A folder that is the only answer is opened, as far as there is a choice: shells put a space behind an answer
 that is the only one, and the file is what was wanted.
+
+`-` is no file here: a model may refer to others beside it, read or written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-__all__ = ["ModelPath"]
+__all__ = ["ModelPath", "OutPath"]
 
 _SUFFIX = ".onnx"
 
 
-class ModelPath(click.Path):
-    """A path; whether there is a model is for the loader to say."""
-
-    name = "model"
+class OutPath(click.Path):
+    """A path to write to; whether that can be done is for the writer to say."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path; wrong usage where it says stdin or stdout."""
+        if value == "-":
+            self.fail("'-' is no file: data may lie beside a model; expected a name, such as model.onnx")
+        return super().convert(value, param, ctx)
+
+
+class ModelPath(OutPath):
+    """A path; whether there is a model is for the loader to say."""
+
+    name = "model"
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

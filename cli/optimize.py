@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from onnx_symmem.cli.model_path import OutPath
 from onnx_symmem.cli.options import (
     DimRange,
     budget_options,
@@ -28,11 +29,11 @@ __all__ = ["command"]
 @click.command("optimize")
 @models_argument
 @click.option(
-    "-o", "--output", "out", type=click.Path(path_type=Path), metavar="OUT",
+    "-o", "--output", "out", type=OutPath(), metavar="OUT",
     help="The file to write; weights kept outside go to OUT.data.",
 )  # fmt: skip
 @click.option(
-    "--out-dir", type=click.Path(path_type=Path), metavar="FOLDER",
+    "--out-dir", type=OutPath(), metavar="FOLDER",
     help="For several models, or folders of models: where the results go, under the same names, with a "
     "summary that a later call goes on from.",
 )  # fmt: skip

@@ -6,7 +6,8 @@
     --input NAME=SPEC                                  how to fill one graph input
     --budget 24GiB | 24GB | 25769803776                bytes; KiB is 1024, kB is 1000, and so on
 
-A name that has `=`, `,` or `%` in it stands in double quotes: `--at '"a,b"=2,seq=64'`.
+A name that has `=`, `,` or `%` in it, or begins with `@`, stands in double quotes, `--at '"a,b"=2,seq=64'`,
+and quotes in it are doubled.
 Parsers raise one-line errors of `onnx_symmem.errors`. The model is not known here: whether a name exists is
 for the verb to check.
 """
@@ -19,7 +20,7 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 import click
-from onnx_symmem.cli.dims import DimRange, parse_dims
+from onnx_symmem.cli.dims import QUOTED, DimRange, matched_name, parse_dims
 from onnx_symmem.cli.model_path import ModelPath
 
 from onnx_symmem.errors import DomainError, UsageError
@@ -39,6 +40,7 @@ __all__ = [
     "ort_level_option",
     "parse_assignments",
     "parse_dims",
+    "parse_names",
     "parse_shape",
     "parse_shapes",
     "parse_size",
@@ -50,9 +52,13 @@ _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 
 # Eighteen digits fit an int64, the type of every dim in ONNX.
 _VALUE = re.compile(
-    r"""\s* (?: "(?P<quoted>[^"]+)" | (?P<name>[^=,"]+?) ) \s* = \s* (?P<value>[0-9]{1,18}) \s*""", re.VERBOSE
+    rf"""\s* (?: {QUOTED} | (?P<name>[^=,"]+?) ) \s* = \s* (?P<value>[0-9]{{1,18}}) \s*""", re.VERBOSE
 )
+_NAME = re.compile(rf"""\s* (?: {QUOTED} | (?P<name>[^,"]+?) ) \s*""", re.VERBOSE)
 _PART = re.compile(r"""(?: "[^"]*" | [^,] )*""", re.VERBOSE)  # up to a comma outside quotes
+_ASSIGNED = re.compile(
+    rf"""\s* (?: {QUOTED} | (?P<name>[^="]+?) ) \s* = \s* (?P<spec>.*\S) \s*""", re.VERBOSE
+)
 _SIZE = re.compile(r"\s*(?P<number>[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?P<unit>[A-Za-z]*)\s*", re.ASCII)
 _UNITS = {
     "": 1,
@@ -74,11 +80,22 @@ def parse_shape(text: str, option: str = "--at") -> dict[str, int]:
             raise DomainError(
                 f"{option} {text!r}: {part!r} is not understood; expected NAME=VALUE, VALUE >= 0"
             )
-        name = match["quoted"] or match["name"]
+        name = matched_name(match)
         if name in shape:
             raise DomainError(f"{option} {text!r}: {name!r} is given twice")
         shape[name] = int(match["value"])
     return shape
+
+
+def parse_names(text: str, option: str) -> tuple[str, ...]:
+    """Read names with commas between them."""
+    names = []
+    for part in _parts(text):
+        match = _NAME.fullmatch(part)
+        if match is None:
+            raise DomainError(f"{option} {text!r}: {part!r} is not understood; expected NAME or NAME,NAME")
+        names.append(matched_name(match))
+    return tuple(names)
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -114,12 +131,13 @@ def parse_size(text: str, option: str = "--budget") -> int:
 
 
 def parse_assignments(option: str, texts: Iterable[str]) -> dict[str, str]:
-    """Read `NAME=SPEC` texts of the named option; the first `=` divides."""
+    """Read `NAME=SPEC` texts of the named option; the first `=` outside quotes divides."""
     pairs: dict[str, str] = {}
     for text in texts:
-        name, divider, spec = (part.strip() for part in text.partition("="))
-        if not (name and divider and spec):
+        match = _ASSIGNED.fullmatch(text)
+        if match is None:
             raise UsageError(f"{option} {text!r} is not understood; expected NAME=SPEC")
+        name, spec = matched_name(match), match["spec"]
         if name in pairs:
             raise UsageError(f"{option} {text!r}: {name!r} is given twice")
         pairs[name] = spec

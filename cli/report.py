@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from onnx_symmem.cli.model_path import OutPath
 from onnx_symmem.cli.options import (
     DimRange,
     against_option,
@@ -28,7 +29,7 @@ __all__ = ["command"]
     "-o",
     "--out",
     "outs",
-    type=click.Path(path_type=Path),
+    type=OutPath(),
     multiple=True,
     metavar="FILE",
     help="Write the report to a file instead: .html (a page with sliders that opens offline), .md, .json or "

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from onnx_symmem.cli.model_path import OutPath
 from onnx_symmem.cli.options import DimRange, dim_option, domain_spec, json_option, model_argument
 from onnx_symmem.cli.output import answer
 from onnx_symmem.cli.progress import progress, ticker
@@ -20,7 +21,7 @@ __all__ = ["command"]
 @model_argument()
 @dim_option
 @click.option(
-    "--write", "out", type=click.Path(path_type=Path), metavar="OUT",
+    "--write", "out", type=OutPath(), metavar="OUT",
     help="Also write the model with all dims as value_info.",
 )  # fmt: skip
 @click.option("--relations", is_flag=True, help="Also show what operators say about dims.")

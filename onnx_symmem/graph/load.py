@@ -174,7 +174,7 @@ def _check_locations(proto: onnx.ModelProto, label: str) -> None:
         if entry is None:
             continue
         where = PurePosixPath(entry[0].replace("\\", "/"))
-        if not entry[0] or where.is_absolute() or ".." in where.parts or ":" in where.parts[0]:
+        if not entry[0] or where.is_absolute() or ".." in where.parts or where.parts[0][1:2] == ":":
             raise ModelFileError(
                 f"{label}: tensor '{tensor.name}' refers to external data at '{entry[0]}'; "
                 "expected a path inside the model's folder"

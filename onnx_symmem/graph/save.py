@@ -32,6 +32,8 @@ def check_target(out: Path, example: str = "model.onnx") -> None:
         raise UsageError(f"{out}: the folder '{out.parent}' does not exist; create it first")
     if out.is_dir():
         raise UsageError(f"{out}: is a folder; expected a file name such as {out / example}")
+    if "\\" in out.name:
+        raise UsageError(f"{out}: a name with '\\' is a folder elsewhere; expected '/' between folders")
     if out.exists() and not out.is_file():
         raise UsageError(f"{out}: is not a regular file; expected a file name such as {example}")
     if not os.access(out.parent, os.W_OK):

@@ -21,6 +21,7 @@ from onnx import TensorProto, helper
 
 from onnx_symmem.errors import DomainError, RunFailed, UsageError
 from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.shape_text import shape_text
 from onnx_symmem.run.ports import FLOAT_PORTS
 from onnx_symmem.run.uses import InputUse, input_uses
 from onnx_symmem.shapes.table import GraphShapes, ModelShapes
@@ -105,7 +106,7 @@ def resolve_shape(shapes: ModelShapes, at: Mapping[str, int]) -> dict[str, int]:
                 progress = True
     missing = [name for name in names if name not in known]
     if missing:
-        given = ", ".join(f"{k}={v}" for k, v in at.items()) or "nothing"
+        given = shape_text(at, ", ") or "nothing"
         raise DomainError(
             f"no size for dim {', '.join(map(repr, missing))}; the inputs have {legal}, given was {given}"
         )

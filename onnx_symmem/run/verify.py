@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnx_symmem.errors import VerificationFailed
+from onnx_symmem.expr.shape_text import shape_text
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.run.baseline import baseline_settings
 from onnx_symmem.run.inputs import Fill, generate_inputs, resolve_shape
@@ -140,7 +141,7 @@ def _differences(
 ) -> Verification:
     """Run the original again and measure the differences; raise where one is above the tolerance."""
     failed = ""
-    at = ", ".join(f"{k}={v}" for k, v in outcome.shape.items())
+    at = shape_text(outcome.shape, ", ")
     session = create_session(original, settings)
     wanted = run_session(session, feeds, names, label_of(original))
     again = [_digest(value) for value in run_session(session, feeds, names, label_of(original))]

@@ -89,6 +89,9 @@ def test_jobs_give_the_same_models(command: Command, folder: Path, models: Path)
         (("plain.onnx", "--out-dir", "."), "choose another --out-dir"),
         (("plain.onnx", "models/plain.onnx", "--out-dir", "out"), "would both become"),
         (("empty", "--out-dir", "out"), "no .onnx file in this folder"),
+        (("plain.onnx", "--out-dir", "odd.onnx"), "odd.onnx: is a file; expected a folder"),
+        (("plain.onnx", "--out-dir", "out", "--parallel-backend", "nine"), "--parallel-backend 'nine': "),
+        (("plain.onnx", "--out-dir", "-"), "'-' is no file"),
     ],
 )
 def test_bad_calls_are_one_line(

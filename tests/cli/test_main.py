@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import onnx
@@ -124,6 +126,54 @@ def test_an_interrupt_is_130(install: Install, capsys: pytest.CaptureFixture[str
     install(raising(KeyboardInterrupt()))
     assert main(["probe"]) == 130
     assert capsys.readouterr().err.endswith("onnx-symmem: error: interrupted\n")
+
+
+def test_what_the_system_refuses_is_no_defect(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install(raising(OSError(errno.ENOSPC, "No space left on device", "page.html")))
+    assert main(["probe"]) == 4
+    assert capsys.readouterr().err == "onnx-symmem: error: page.html: No space left on device\n"
+
+
+def program(script: str, **streams: Any) -> subprocess.Popen[bytes]:
+    """The command as a process, with a verb `probe` that runs the script."""
+    code = f"""
+import sys, types, time, tempfile, click
+from onnx_symmem.cli import main
+@click.command("probe")
+def command():
+    {script}
+sys.modules["symmem_probe"] = module = types.ModuleType("symmem_probe")
+module.command = command
+main.VERBS["probe"] = main.Verb("symmem_probe:command", "Probe.")
+sys.argv = ["onnx-symmem", "probe"]
+sys.exit(main.main())
+"""
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, **streams)
+
+
+def test_a_reader_that_leaves_is_not_a_model_that_differs() -> None:
+    ended, begun = os.pipe()
+    os.close(ended)
+    with program("click.echo('x' * 100)", stdout=begun) as run:
+        os.close(begun)
+        assert (run.communicate()[1], run.returncode) == (b"", 141)
+
+
+def test_closed_streams_are_no_error() -> None:
+    with program("click.echo('x'); print(sys.stdout.isatty())", preexec_fn=lambda: os.close(1)) as run:
+        assert (run.communicate()[1], run.returncode) == (b"", 0)
+
+
+def test_the_end_that_is_asked_for_leaves_nothing(tmp_path: Path) -> None:
+    script = f"""with tempfile.TemporaryDirectory(dir={str(tmp_path)!r}):
+        print("begun", flush=True); time.sleep(60)"""
+    with program(script, stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        run.stdout.readline()
+        assert [*tmp_path.iterdir()]
+        run.terminate()
+        assert (run.communicate()[1], run.returncode) == (b"", 143)
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(("returned", "code"), [(None, 0), (0, 0), (1, 1), ("text", 0)])

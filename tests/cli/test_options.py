@@ -6,9 +6,17 @@ import click
 import pytest
 from click.testing import CliRunner
 from onnx_symmem.cli import options
-from onnx_symmem.cli.options import DimRange, parse_assignments, parse_dims, parse_shape, parse_shapes
+from onnx_symmem.cli.options import (
+    DimRange,
+    parse_assignments,
+    parse_dims,
+    parse_names,
+    parse_shape,
+    parse_shapes,
+)
 
 from onnx_symmem.errors import DomainError, UsageError
+from onnx_symmem.expr.shape_text import dim_name, shape_text
 
 
 @pytest.mark.parametrize(
@@ -77,6 +85,8 @@ def test_a_bad_dim_is_a_one_line_error(texts: list[str], message: str) -> None:
         (" batch = 2 , seq = 64 ", {"batch": 2, "seq": 64}),
         ('"a,b=1"=2,seq=64', {"a,b=1": 2, "seq": 64}),
         (' "batch" = 2', {"batch": 2}),
+        ('"the ""long"", one"=2,seq=64', {'the "long", one': 2, "seq": 64}),
+        ('"""q"""=2', {'"q"': 2}),
     ],
 )
 def test_a_shape_is_read(text: str, expected: dict[str, int]) -> None:
@@ -104,6 +114,26 @@ def test_assignments_divide_at_the_first_equals() -> None:
         "ids": "randint(0,10)",
         "x": "a=b",
     }
+    assert parse_assignments("--input", ['"x=1"=value:2']) == {"x=1": "value:2"}
+
+
+NAMES = ("batch", "a=b", "c,d", "e f", '"q"', 'a"b', "%k", "-neg", "x..y", "@at", "[1]", " lead", '","', "é")
+
+
+def test_what_is_shown_can_be_given_back() -> None:
+    shape = {name: 2 + k for k, name in enumerate(NAMES)}
+    assert parse_shape(shape_text(shape)) == shape
+    assert parse_shape(shape_text(shape, ", ")) == shape
+    assert parse_names(",".join(map(dim_name, NAMES)), "--solve") == NAMES
+    ranges = parse_dims(f"{dim_name(name)}={size}..99" for name, size in shape.items())
+    assert {dim.name: dim.lo for dim in ranges} == shape
+    assert shape_text({"batch": 2, "past + seq": 3}) == "batch=2,past + seq=3"
+
+
+@pytest.mark.parametrize("text", ["", "batch,", 'a"b', '"a'])
+def test_bad_names_are_a_one_line_error(text: str) -> None:
+    with pytest.raises(DomainError, match="--solve"):
+        parse_names(text, "--solve")
 
 
 @pytest.mark.parametrize("texts", [["ids"], ["=x"], ["ids="], ["ids=1", "ids=2"]])

@@ -10,6 +10,7 @@ from onnx_symmem.report.text.layout import (
     Unit,
     console_for,
     formula_lines,
+    indented,
     percent,
     sized_table,
     timeline_lines,
@@ -96,6 +97,22 @@ def test_a_pipe_gets_no_colour_and_a_fixed_width(monkeypatch: pytest.MonkeyPatch
     console.print("[red]dims[/red] [batch, 64]", style="bold")
     assert out.getvalue() == "[red]dims[/red] [batch, 64]\n"
     assert console.width == 120
+
+
+@pytest.mark.parametrize("width", range(28, 100, 4))
+def test_numbers_are_never_cut(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    out = io.StringIO()
+    table = sized_table(("at", "name"), ("peak", "number"), ("outputs", "number"), ("", "short"))
+    table.add_row("batch=2, seq=8", "1,234,567.89", "98,765.43", "fits")
+    table.add_row("batch=4, seq=8", "2,234,567.89", "8,765.43", "too large")
+    indented(console_for(out), table)
+    shown = out.getvalue()
+    for text in ("1,234,567.89", "98,765.43", "fits", "2,234,567.89", "8,765.43", "too large"):
+        assert text in shown
+    assert "…" not in shown
+    assert all(len(line) <= width for line in shown.splitlines())
+    assert shown.startswith("  at batch=2") == (width < 44)  # a list per row
 
 
 def test_a_name_does_not_steer_the_terminal() -> None:

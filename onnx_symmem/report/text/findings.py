@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
+from onnx_symmem.expr.shape_text import dim_name
 from onnx_symmem.report.results import ShapeFindings, SymbolFigures
 from onnx_symmem.report.text.layout import indented, list_lines, quiet, shape_text
 
@@ -35,12 +36,13 @@ def symbols_text(findings: ShapeFindings) -> str:
 
 
 def _range(symbol: SymbolFigures) -> str:
+    name = dim_name(symbol.name)
     if symbol.hi is None:
-        text = f"{symbol.name} >= {symbol.lo}"
+        text = f"{name} >= {symbol.lo}"
     elif symbol.hi == symbol.lo:
-        return f"{symbol.name} = {symbol.lo}"
+        return f"{name} = {symbol.lo}"
     else:
-        text = f"{symbol.name} in {symbol.lo}..{symbol.hi}"
+        text = f"{name} in {symbol.lo}..{symbol.hi}"
     return text if symbol.divisor == 1 else f"{text} (multiples of {symbol.divisor})"
 
 

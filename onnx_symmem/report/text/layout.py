@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from rich import box
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from onnx_symmem.expr.shape_text import shape_text as typed_shape
 
 __all__ = [
     "BAD",
@@ -45,6 +48,7 @@ _PIPED_WIDTH = 120  # columns where no terminal says how many
 _STEERING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _ROWS = 6  # height of the timeline in lines
+_FOLDED = 8  # columns that a text needs which can be folded
 _GLUE = "\u00a0"
 
 
@@ -118,7 +122,7 @@ def percent(part: float, whole: float) -> str:
 
 def shape_text(shape: Mapping[str, int]) -> str:
     """A shape as `--at` takes it, with spaces to break lines at."""
-    return ", ".join(f"{name}={size}" for name, size in shape.items()) or "(no symbolic dims)"
+    return typed_shape(shape, ", ") or "(no symbolic dims)"
 
 
 # ------------------------------------------------------------------------------------------------ pieces
@@ -150,7 +154,7 @@ def facts(console: Console, rows: Iterable[tuple[str, str | Text]]) -> None:
 
 def sized_table(*columns: tuple[str, str]) -> Table:
     """A plain table; columns are (title, kind): name (folds where it is too long), short, number."""
-    table = Table(
+    table = _Sized(
         box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="dim"
     )
     for title, kind in columns:
@@ -161,6 +165,31 @@ def sized_table(*columns: tuple[str, str]) -> Table:
         else:
             table.add_column(title, overflow="fold")
     return table
+
+
+class _Sized(Table):
+    """A table whose numbers are never cut: where it is too narrow for them, a list per row stands instead."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        titles = [str(column.header) for column in self.columns]
+        rows = list(zip(*([*column.cells] for column in self.columns), strict=True))
+        if sum(self._needed(k, rows) + 1 for k in range(len(titles))) - 1 <= options.max_width:
+            yield from super().__rich_console__(console, options)
+            return
+        for row in rows:
+            head, *others = zip(titles, row, strict=True)
+            yield Text.assemble(f"{head[0]} ".lstrip(), head[1], overflow="fold")
+            grid = Table.grid(padding=(0, 2, 0, 0))
+            grid.add_column(style=QUIET, no_wrap=True)
+            grid.add_column(overflow="fold")
+            for title, cell in others:
+                grid.add_row(f"  {title}", cell)
+            yield grid
+
+    def _needed(self, column: int, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Columns of the terminal that a column needs: all of a number, a part of what may be folded."""
+        found = max(cell_len(str(cell)) for cell in (self.columns[column].header, *(r[column] for r in rows)))
+        return found if self.columns[column].no_wrap else min(found, _FOLDED)
 
 
 def indented(console: Console, what: RenderableType, by: int = 2) -> None:
