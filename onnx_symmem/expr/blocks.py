@@ -24,7 +24,6 @@ from onnx_symmem.expr.exact import (
     as_integers,
     matmul,
     multiply,
-    none_negative,
     power,
 )
 from onnx_symmem.expr.mapper import Exponents, Mapper, Number, Poly, multiplied, times
@@ -32,8 +31,6 @@ from onnx_symmem.expr.proof import Leaf, Powers
 
 __all__ = ["Block", "build_block", "leaf"]
 
-_CHUNK = 1 << 22  # numbers of one product table held at a time
-_SCREEN = 192  # tests of a large table that are tried first
 _MAX_COLUMNS = 8192  # of a class; Bernstein columns double with every bounded variable
 _MAX_NUMBERS = 1 << 16  # columns of all classes
 _MAX_SECTOR_COLUMNS = 512
@@ -91,16 +88,7 @@ class Block:
 
     def holds(self, rows: IntArray) -> BoolArray:
         """Which rows are >= 0 on the region by their Bernstein coefficients."""
-        tests = self.tests
-        result = np.ones(len(rows), dtype=bool)
-        if tests.columns > 4 * _SCREEN and len(rows) > 1:  # most rows that fail do so in many tests
-            result = none_negative(tests.thinned(-(-tests.columns // _SCREEN)).times(rows))
-        left = np.flatnonzero(result)
-        step = max(1, _CHUNK // max(1, tests.columns))
-        for start in range(0, len(left), step):
-            some = left[start : start + step]
-            result[some] = none_negative(tests.times(rows[some]))
-        return result
+        return self.tests.none_negative(rows)
 
     def vectors(self, row: IntArray) -> IntArray:
         """classes x columns of the Bernstein basis, for one row."""

@@ -9,7 +9,7 @@ to: a function from proofs for its blocks, in order, to the proof for the whole 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import lcm
 
@@ -36,10 +36,12 @@ from onnx_symmem.expr.proof import (
 from onnx_symmem.expr.region_state import RegionState, Step, use_fact
 from onnx_symmem.expr.residues import MAX_CLASSES, class_count, residue_moduli
 from onnx_symmem.expr.scaled import lines_of
+from onnx_symmem.expr.sieve import Sieve
 
 __all__ = ["LINKED", "RAW", "RESIDUES", "SHIFT", "Cover", "Recipe", "build_cover", "by_classes", "map_of"]
 
 _MAX_FACTS = 24
+_FIRST_ROWS = 512  # that the sieve learns by before it meets more
 
 Builder = Callable[[Iterator[Proof]], Proof]
 
@@ -79,15 +81,23 @@ class Cover:
     blocks: tuple[Block, ...]
     values: tuple[Mapping[str, Expr], ...]  # symbols as expressions of a block's variables before residues
     build: Builder
+    sieve: Sieve = field(default_factory=Sieve, repr=False, compare=False)
 
     def holds(self, rows: IntArray) -> BoolArray:
         """Which rows are >= 0 by the coefficients of every block."""
-        result = np.ones(len(rows), dtype=bool)
-        for block in self.blocks:
-            alive = np.flatnonzero(result)
-            if alive.size == 0:
-                break
-            result[alive] = block.holds(rows[alive])
+        result = np.zeros(len(rows), dtype=bool)
+        start, count = 0, _FIRST_ROWS
+        while start < len(rows):
+            some = rows[start : start + count]
+            alive = self.sieve.passed(some)
+            for block in self.blocks:
+                if alive.size == 0:
+                    break
+                held = block.holds(some[alive])
+                self.sieve.learn(some[alive[~held]], block.tests)
+                alive = alive[held]
+            result[start + alive] = True
+            start, count = start + count, 4 * count
         return result
 
     def shape(self, index: int, cls: int, point: Mapping[str, int]) -> dict[str, int]:

@@ -127,8 +127,9 @@ def _related(prover: Prover, rows: IntArray) -> tuple[npt.NDArray[np.int8], npt.
             kinds[proved], tiers[proved] = KINDS.index(kind), TIERS.index(SHIFT.tier)
     rest = np.flatnonzero(~both & (tiers == 0))
     if rest.size:
-        positive[rest], negative[rest], codes = _sampled_and_proved(prover, rows[rest])[2:]
-        both[rest] = positive[rest] & negative[rest]
+        one, other = prover.signs(rows[rest])
+        both[rest] = one & other
+        codes = _proved(prover, rows[rest], one, other)
         le, ge = codes > 0
         tiers[rest] = np.maximum(codes[0], codes[1])
         for kind, those in ((Kind.LE, le), (Kind.GE, ge), (Kind.EQ, le & ge)):
@@ -181,7 +182,9 @@ def _verdicts(
     prover: Prover, rows: IntArray, ends: Sequence[Callable[[], tuple[Expr, Expr]]], deep: bool
 ) -> list[Verdict]:
     """Verdicts for b - a given as rows."""
-    values, error, positive, negative, codes = _sampled_and_proved(prover, rows)
+    values, error = prover.sampled(rows)
+    positive, negative = any_in_row(values > error), any_in_row(values < -error)
+    codes = _proved(prover, rows, positive, negative)
     result: list[Verdict] = []
     for i, row in enumerate(rows):
         if positive[i] and negative[i]:
@@ -198,19 +201,14 @@ def _verdicts(
     return result
 
 
-def _sampled_and_proved(
-    prover: Prover, rows: IntArray
-) -> tuple[FloatArray, FloatArray, BoolArray, BoolArray, npt.NDArray[np.int8]]:
-    """(values at samples, their errors, which rows are > 0 and < 0 somewhere, codes of the tiers that prove
-    rows >= 0 and <= 0)."""
-    values, error = prover.sampled(rows)
-    positive, negative = any_in_row(values > error), any_in_row(values < -error)
+def _proved(prover: Prover, rows: IntArray, positive: BoolArray, negative: BoolArray) -> npt.NDArray[np.int8]:
+    """Codes of the tiers that prove rows >= 0, and <= 0, where no sample is known to be < 0, > 0."""
     codes = np.zeros((2, len(rows)), dtype=np.int8)
-    for side, (candidates, sign) in enumerate(((~negative, 1), (~positive, -1))):
-        which = np.flatnonzero(candidates)
+    for side, (refuted, sign) in enumerate(((negative, 1), (positive, -1))):
+        which = np.flatnonzero(~refuted)
         if which.size:
             codes[side, which] = prover.prove(rows[which] * sign, SHALLOW)
-    return values, error, positive, negative, codes
+    return codes
 
 
 def _verdict(

@@ -7,6 +7,7 @@ limbs of few bits that are joined as Python integers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +27,7 @@ __all__ = [
     "multiply",
     "none_negative",
     "power",
+    "rounding",
 ]
 
 IntArray = npt.NDArray[Any]  # dtype int64 or object (Python integers)
@@ -34,6 +36,8 @@ FloatArray = npt.NDArray[np.float64]
 
 _INT64 = 1 << 62  # one bit of slack
 _FLOAT64 = 1 << 53
+_RANGE = 1 << 1000  # of float64, with room for sums
+_CACHED = 1 << 17  # numbers of a product that stay in the cache until they are looked at
 
 
 def as_integers(values: Any) -> IntArray:
@@ -113,8 +117,7 @@ class Table:
         if len(rows) <= 4:
             used = np.flatnonzero(any_in_row(rows.T != 0))
             rows = rows[:, used]
-        largest = self.magnitudes
-        bound = sum(m * largest[j] for m, j in zip(_column_magnitudes(rows), used.tolist(), strict=True))
+        bound = self._bound(rows, used.tolist())
         some = len(used) < inner
         if bound < _FLOAT64:
             floats = self.floats[used] if some else self.floats
@@ -129,6 +132,38 @@ class Table:
             for j, other in enumerate(right):
                 total += (left @ other).astype(np.int64).astype(object) * (1 << bits * (i + j))
         return total
+
+    def none_negative(self, rows: IntArray) -> BoolArray:
+        """Which rows of rows @ array have no number below 0; what float64 leaves open is redone exactly."""
+        bound = self._bound(rows, range(self.array.shape[0])) if len(rows) > 4 else _RANGE
+        if bound >= _RANGE:
+            return none_negative(self.times(rows))
+        result = np.empty(len(rows), dtype=np.bool_)
+        doubtful = np.zeros(len(rows), dtype=np.bool_)
+        floats = rows.astype(np.float64)
+        step = max(16, _CACHED // max(1, self.columns))
+        for start in range(0, len(rows), step):
+            some = slice(start, start + step)
+            values = floats[some] @ self.floats
+            if bound < _FLOAT64:
+                result[some] = none_negative(values)
+                continue
+            error = rounding(floats[some], self.floats)
+            result[some] = ~any_in_row(values < -error)
+            doubtful[some] = any_in_row(values < error) & result[some]
+        left = np.flatnonzero(doubtful)
+        result[left] = none_negative(self.times(rows[left]))
+        return result
+
+    def _bound(self, rows: IntArray, used: Sequence[int]) -> int:
+        """What no number of the product of rows and the used rows of the array exceeds, nor either factor."""
+        largest = (self.magnitudes[j] for j in used)
+        return sum(max(m, 1) * max(n, 1) for m, n in zip(_column_magnitudes(rows), largest, strict=True))
+
+
+def rounding(rows: FloatArray, array: FloatArray) -> FloatArray:
+    """How far rows @ array in float64 may be from the exact product of the integers that were rounded."""
+    return np.abs(rows) @ np.abs(array) * ((len(array) + 8) * 2.0**-51)
 
 
 def matmul(a: IntArray, b: IntArray) -> IntArray:

@@ -20,7 +20,7 @@ from onnx_symmem.expr.boxes import Budget, Negative, search
 from onnx_symmem.expr.class_proofs import by_sectors, found_or_leaf, write_classes, write_leaves
 from onnx_symmem.expr.covers import LINKED, RAW, RESIDUES, SHIFT, Cover, Recipe, build_cover
 from onnx_symmem.expr.domain import Domain
-from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray, Table, any_in_row, none_negative
+from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray, Table, any_in_row, none_negative, rounding
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.grid import Grid
 from onnx_symmem.expr.proof import Leaf, Points, Proof
@@ -46,6 +46,7 @@ _TIER = {tier: code for code, tier in enumerate(TIERS)}
 MAX_POINTS = 4096
 SAMPLES = 96  # shapes at which every comparison looks
 _WIDE_SAMPLES = 512
+_SIGNS_AT_ONCE = 1024  # rows whose values stay in the cache
 _MAX_TESTS = 20_000
 _BOX_COEFFICIENTS = 30_000  # beyond, no box is cut
 _ROOT_COEFFICIENTS = 300_000  # beyond, no class is looked at
@@ -129,10 +130,8 @@ class Prover:
 
     def sampled(self, rows: IntArray, wide: bool = False) -> tuple[FloatArray, FloatArray]:
         """(values, bounds of their rounding errors) of rows at the sample shapes."""
-        values = self.samples(wide)[2]
-        floats = rows.astype(np.float64)
-        error = np.abs(floats) @ np.abs(values) * ((len(self.basis) + 8) * 2.0**-51)
-        return floats @ values, error
+        values, floats = self.samples(wide)[2], rows.astype(np.float64)
+        return floats @ values, rounding(floats, values)
 
     def signs(self, rows: IntArray, few: bool = False) -> tuple[BoolArray, BoolArray]:
         """Which rows are > 0, and < 0, at some sample; `few` looks at every eighth only."""
@@ -140,9 +139,12 @@ class Prover:
         if few:
             values = np.ascontiguousarray(values[:, ::8])
         floats = rows.astype(np.float64)
-        at, error = floats @ values, np.abs(floats) @ np.abs(values)
-        error *= (len(self.basis) + 8) * 2.0**-51
-        return any_in_row(at > error), any_in_row(at < -error)
+        positive, negative = np.zeros((2, len(rows)), dtype=np.bool_)
+        for start in range(0, len(rows), _SIGNS_AT_ONCE):
+            some = slice(start, start + _SIGNS_AT_ONCE)
+            at, error = floats[some] @ values, rounding(floats[some], values)
+            positive[some], negative[some] = any_in_row(at > error), any_in_row(at < -error)
+        return positive, negative
 
     # -- many rows ---------------------------------------------------------------------------------
     def prove(self, rows: IntArray, effort: int = SEARCH) -> npt.NDArray[np.int8]:
