@@ -24,6 +24,7 @@ from onnx_symmem.order.bound import lower_bound
 from onnx_symmem.order.candidates import Tick
 from onnx_symmem.order.steering import steering_shapes
 from onnx_symmem.report.findings import data_symbols, settled
+from onnx_symmem.report.version_bounds import version_bounds
 from onnx_symmem.rewrite.reorder import EXECUTION_ORDER, delivery_of, execution_order_of
 from onnx_symmem.run.at_load import keys_at_load
 from onnx_symmem.run.branches import Branches, branches_of
@@ -65,6 +66,13 @@ class Analysis:
     def branches(self) -> Branches | None:
         """The versions of a model that holds several; which one runs at a shape."""
         return branches_of(self.model, self.shapes)
+
+    @cached_property
+    def version_bounds(self) -> tuple[tuple[Expr, ...], ...]:
+        """Per version the members of its lower bound."""
+        if self.branches is None:
+            return ()
+        return version_bounds(self.model, self.branches, self.shapes.domain, self.provider)
 
     def rows_at(self, shape: Mapping[str, int]) -> Sequence[int]:
         """Rows of the profile that a run at a shape goes through: all, or those of the version that runs."""

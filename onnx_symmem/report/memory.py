@@ -166,7 +166,7 @@ def report_of(analysis: Analysis, against: Growth | None = None) -> MemoryReport
     branches = analysis.branches
     taken = [None if branches is None else branches.version_at(shape) for shape in legal]
     moments = tuple(
-        _moment(found, shape, max(b.evaluate(shape) for b in bound), branches, version)
+        _moment(found, shape, _bound(analysis, shape, version), branches, version)
         for shape, version in zip(legal, taken, strict=True)
     )
     return MemoryReport(
@@ -209,6 +209,12 @@ def _versions(
         )
         for k in range(branches.count)
     )  # fmt: skip
+
+
+def _bound(analysis: Analysis, shape: Mapping[str, int], version: int | None) -> int:
+    """Bytes that no order of the nodes that run at a shape is below."""
+    members = analysis.bound if version is None else analysis.version_bounds[version]
+    return max((b.evaluate(shape) for b in members), default=0)
 
 
 def _members(found: MemoryProfile, top: Peak) -> tuple[PeakMember, ...]:

@@ -7,12 +7,18 @@ from typing import Any
 
 import pytest
 
+from models.build import build
 from onnx_symmem.expr.domain import Domain, SymbolRange
+from onnx_symmem.order.limits import SearchLimits, within_budget
+from onnx_symmem.remat.levels import LevelOptions
 from onnx_symmem.remat.schedule import schedule_of
 from onnx_symmem.run.measure import measure
+from onnx_symmem.run.pipeline import OptimizeOptions, optimize_model
+from onnx_symmem.run.several import LevelWish
 from tests.browser.conftest import Opened
-from tests.browser.test_numbers import shown_bytes
+from tests.browser.test_numbers import shown_bytes, slider_positions
 from tests.rewrite.test_versions import Emitted, _crossing, _with_levels
+from tests.run.towers import towers
 
 Page = Callable[..., Opened]
 
@@ -33,13 +39,15 @@ def test_the_first_version_that_fits_is_the_one_that_is_shown(open_page: Page) -
     emitted = _with_levels("transformer_train")
     page = open_page(emitted.proto)
     count = len(emitted.versions)
+    branches = page.analysis.branches
+    assert branches is not None
     assert page.run("return page.data.model.versions.list.length") == count
     for shape in ({"batch": 1, "seq": 3}, {"batch": 3, "seq": 17}, {"batch": 12, "seq": 130}):
         page.run("page.controls.set(arguments[0])", shape)
-        peaks = [peak.at(shape) + emitted.overhead for peak in emitted.peaks]
+        peaks = [peak.at(shape) + emitted.overhead for peak in emitted.said]
         for limit in {*peaks, *(p - 1 for p in peaks)}:
             set_limit(page, str(limit))
-            wanted = next((k for k, p in enumerate(peaks) if p <= limit), count - 1)
+            wanted = branches.version_at(shape, limit)
             assert page.run("return page.model.version") == wanted
             alone = emitted.peaks[wanted].at(shape)
             assert alone <= shown_bytes(page, "peak-exact") <= alone + emitted.overhead
@@ -48,6 +56,62 @@ def test_the_first_version_that_fits_is_the_one_that_is_shown(open_page: Page) -
             assert max(members) == shown_bytes(page, "peak-exact")
         assert page.text("versions").count("runs here") == 1
     assert page.complaints() == []
+
+
+def check_positions(page: Opened, limits: list[str]) -> set[int]:
+    """At ten positions of the sliders the page shows what the guard in the file runs; which versions ran."""
+    branches, profile = page.analysis.branches, page.analysis.profile
+    assert branches is not None
+    symbols = [s["name"] for s in page.run("return page.data.model.domain.free")]
+    seen, ran = set(), set()
+    for place, position in enumerate(slider_positions(symbols)):
+        shape = {name: page.slide(name, part) for name, part in position.items()}
+        limit = limits[place % len(limits)]
+        if limits != [""]:
+            set_limit(page, limit)
+        version = branches.version_at(shape, int(limit) if limit else None)
+        assert page.run("return page.model.version") == version
+        in_use = profile.in_use.evaluate([shape])[:, 0]
+        peak = max(int(in_use[row]) for row in branches.rows(profile, version))
+        assert shown_bytes(page, "peak-exact") == peak
+        assert max(page.run("return page.state.members.map(Number)")) == peak
+        bound = max(b.evaluate(shape) for b in page.analysis.version_bounds[version])
+        assert 0 < page.run("return Number(page.state.bound)") == bound <= peak
+        seen.add(tuple(shape.values()))
+        ran.add(version)
+    assert len(seen) == 10
+    assert page.complaints() == []
+    return ran
+
+
+def test_ten_positions_of_orders_among_which_shapes_decide(open_page: Page) -> None:
+    found = optimize_model(towers(2), None, {"n0": (8, None), "n1": (8, None)})
+    assert found.dispatch is not None
+    page = open_page(found.proto)
+    assert check_positions(page, [""]) == {0, 1}
+    # Sliders begin at 1: the last shapes were not planned, where the file runs one certain version.
+    for shape in ({"n0": 300, "n1": 20}, {"n0": 20, "n1": 300}, {"n0": 7, "n1": 300}, {"n0": 300, "n1": 7}):
+        page.run("page.controls.set(arguments[0])", shape)
+        page.settle()
+        ran = measure(found.proto, shape, runs=1, latency_runs=0)
+        assert page.run("return page.model.version") == ran.version
+        assert shown_bytes(page, "peak-exact") == ran.predicted_peak == ran.runs[0].requested_peak
+        bound = page.run("return Number(page.state.bound)")
+        # No order of the nodes before them is below either, but for what deciding takes.
+        assert found.bound.at(shape) <= bound <= ran.predicted_peak
+    assert page.run("return document.querySelectorAll('#timeline .bound').length") == 1
+    assert page.text("least") != "not known"
+
+
+def test_ten_positions_of_levels_under_a_limit(open_page: Page) -> None:
+    proto = build("transformer_train", layers=1, width=64)
+    wish = LevelWish(None, options=LevelOptions(levels=2))
+    options = OptimizeOptions(levels=wish, verify=False, search=within_budget(0, SearchLimits()))
+    found = optimize_model(proto, None, {"batch": (1, 8), "seq": (1, 128)}, options)
+    assert found.levels is not None
+    page = open_page(found.proto)
+    limits = ["", "0", *(str(found.levels.needed(k, {"batch": 4, "seq": 64})) for k in range(3))]
+    assert len(check_positions(page, limits)) > 1
 
 
 @pytest.mark.parametrize("limit", ["", "0"])

@@ -20,15 +20,14 @@ from onnx import TensorProto
 
 from onnx_symmem import __version__
 from onnx_symmem.expr.domain import Domain
-from onnx_symmem.expr.envelope import envelope
 from onnx_symmem.expr.expression import Expr
-from onnx_symmem.expr.text import parse
 from onnx_symmem.graph.view import INITIALIZER, INPUT, Node
 from onnx_symmem.memory.plan import ALLOC, OUTPUT, SHARE
 from onnx_symmem.memory.profile import HOST, MemoryProfile, Moment
 from onnx_symmem.report.analysis import Analysis
 from onnx_symmem.report.findings import left_out, shape_findings
 from onnx_symmem.report.html.formulas import FormulaTable
+from onnx_symmem.report.html.version_data import version_data
 from onnx_symmem.report.results import SCHEMA_VERSION
 from onnx_symmem.run.branches import Branches
 from onnx_symmem.shapes.table import ModelShapes
@@ -79,9 +78,9 @@ def subject_data(analysis: Analysis) -> dict[str, Any]:
             [table.add(member), row]
             for member, row in zip(analysis.peak.members, analysis.peak.rows, strict=True)
         ],
-        # The bound counts nothing inside control flow, which for versions is all there is.
+        # Of versions each has its own.
         "bound": [] if branches else [table.add(member) for member in analysis.bound],
-        "versions": _versions(table, analysis),
+        "versions": version_data(table, analysis),
         "domain": _domain(table, shapes, analysis.data_symbols),
         "rows": _rows(found, branches),
         **_tensors(table, found, shapes, branches),
@@ -184,37 +183,6 @@ def _bounds(domain: Domain, name: str) -> list[Expr]:
 
 
 # ------------------------------------------------------------------------------------------------ rows
-
-
-def _versions(table: FormulaTable, analysis: Analysis) -> dict[str, Any] | None:
-    """What the guard compares, and each version's own peak; None for a model with one schedule."""
-    branches, found = analysis.branches, analysis.profile
-    if branches is None:
-        return None
-    said = branches.about
-    listed = []
-    for version, entry in enumerate(said["versions"]):
-        rows = branches.rows(found, version)
-        top = envelope(found.in_use.take(rows), analysis.shapes.domain)
-        listed.append(
-            {
-                "name": branches.name(version),
-                "label": branches.label(found, version),
-                "peak": [table.add(parse(text)) for text in entry["peak"]],
-                "members": [
-                    [table.add(member), rows[row]]
-                    for member, row in zip(top.members, top.member_rows, strict=True)
-                ],
-                "recomputed": list(entry["recomputed"]),
-                "offloaded": list(entry["offloaded"]),
-            }
-        )
-    limit = said.get("limit", {}).get("default")
-    return {
-        "policy": said["policy"],
-        "limit": limit if limit is not None and limit < _LARGEST_DIM else None,
-        "list": listed,
-    }
 
 
 def _node_of(found: MemoryProfile, moment: Moment, branches: Branches | None) -> tuple[Node, bool]:

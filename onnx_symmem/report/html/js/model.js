@@ -58,16 +58,25 @@ export class Model {
 
   // Which version runs: as the guard in the model has it.
   chosen(at) {
-    const { policy, list } = this.data.versions;
-    const peaks = list.map(({ peak }) => peak.map((expr) => at.expr(expr)).reduce((a, b) => (b > a ? b : a)));
-    if (policy === "least") return peaks.reduce((best, peak, k) => (peak < peaks[best] ? k : best), 0);
-    const fits = peaks.findIndex((peak) => this.limit === null || peak <= this.limit);
-    return fits < 0 ? list.length - 1 : fits;
+    const { policy, list, outside, planned, compared } = this.data.versions;
+    if (planned.some((fact) => at.expr(fact) < 0)) return outside;
+    const most = (peak) => peak.map((expr) => at.expr(expr)).reduce((a, b) => (b > a ? b : a));
+    const peaks = list.slice(0, compared).map(({ peak }) => most(peak));
+    const fits = (peak) => policy === "fits" && (this.limit === null || peak <= this.limit);
+    const least = peaks.reduce((a, b) => (b < a ? b : a));
+    // A last version of which only data tells the peak runs where no other fits.
+    const found = peaks.findIndex((peak) => fits(peak) || (compared === list.length && peak === least));
+    return found < 0 ? list.length - 1 : found;
   }
 
   // The formulas whose largest is the peak, of the version that runs: [expression, row].
   membersOf(version) {
     return this.data.versions ? this.data.versions.list[version].members : this.data.members;
+  }
+
+  // The formulas whose largest no order of the nodes is below, of the version that runs.
+  boundOf(version) {
+    return this.data.versions ? this.data.versions.list[version].bound : this.data.bound;
   }
 
   // All sizes at the chosen ones: those that follow from others, and what data decides, at its largest
@@ -125,7 +134,7 @@ export class Model {
       const outputs = runningSum(this.rows, some(spans.from), some(spans.to), some(spanBytes));
       const members = this.membersOf(this.version).map(([expr]) => at.expr(expr));
       const bound = evaluated(this.table, sizes, (of) => {
-        return data.bound.map((expr) => narrowed(of.expr(expr))).reduce((a, b) => (a === null || b > a ? b : a), null);
+        return this.boundOf(this.version).map((expr) => narrowed(of.expr(expr))).reduce((a, b) => (a === null || b > a ? b : a), null);
       });
       const weights = narrowed(at.expr(data.weights));
       const inputs = narrowed(at.expr(data.inputs));
