@@ -14,7 +14,7 @@ from onnx_symmem.expr.samples import legal_near
 from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.shapes.table import ModelShapes
 
-__all__ = ["compare_shapes", "draw_feeds", "random_shapes", "run_all_outputs"]
+__all__ = ["compare_shapes", "draw_feeds", "random_shapes", "run_all_outputs", "session_of_all_outputs"]
 
 _TRIES = 60  # per wanted shape
 
@@ -78,28 +78,31 @@ def _bytes(shapes: ModelShapes, at: Mapping[str, int]) -> int:
     return total
 
 
+def session_of_all_outputs(model: LoadedModel) -> ort.InferenceSession:
+    """A session whose outputs are those of all nodes of the main graph, optimisations off."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    known = {o.name for o in proto.graph.output}
+    for node in proto.graph.node:
+        for name in node.output:
+            if name and name not in known:
+                known.add(name)
+                proto.graph.output.append(onnx.ValueInfoProto(name=name))
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    if model.folder is not None:
+        # The copy with more outputs lives in memory; its weights still lie beside the file.
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", model.folder)
+    return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
 def run_all_outputs(
     model: LoadedModel, feeds: Mapping[str, np.ndarray], session: ort.InferenceSession | None = None
 ) -> tuple[dict[str, tuple[int, ...]], ort.InferenceSession]:
     """Real shapes of all node outputs of the main graph, optimisations off."""
     if session is None:
-        proto = onnx.ModelProto()
-        proto.CopyFrom(model.proto)
-        known = {o.name for o in proto.graph.output}
-        for node in proto.graph.node:
-            for name in node.output:
-                if name and name not in known:
-                    known.add(name)
-                    proto.graph.output.append(onnx.ValueInfoProto(name=name))
-        options = ort.SessionOptions()
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 4
-        if model.folder is not None:
-            # The copy with more outputs lives in memory; its weights still lie beside the file.
-            options.add_session_config_entry(
-                "session.model_external_initializers_file_folder_path", model.folder
-            )
-        session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = session_of_all_outputs(model)
     names = [o.name for o in session.get_outputs()]
     arrays = session.run(None, dict(feeds))
     shapes = {n: tuple(a.shape) for n, a in zip(names, arrays, strict=True) if isinstance(a, np.ndarray)}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SYMBOL, Atom, Monomial
 from onnx_symmem.expr.expression import Expr, maximum, minimum, rebuild
 
-__all__ = ["as_ceilings", "as_extremum", "under_extrema", "with_divisors", "without_presence"]
+__all__ = ["as_ceilings", "as_extremum", "with_divisors", "without_presence"]
 
 
 def as_ceilings(expr: Expr) -> Expr:
@@ -36,39 +36,6 @@ def as_ceilings(expr: Expr) -> Expr:
             if len(changed.terms) < len(expr.terms):
                 expr = changed
     return expr
-
-
-def under_extrema(expr: Expr) -> Expr:
-    """(max(c, x) + k)//d as max((c + k)//d, (x + k)//d), c a constant: floor divisions keep the order."""
-    return expr.map_atoms(_under_extremum) if _divides_extremum(expr) else expr
-
-
-def _divides_extremum(expr: Expr) -> bool:
-    """Whether a max or min is divided anywhere in an expression."""
-    for atom in expr.atoms():
-        if atom.kind == FLOORDIV and any(a.kind in (MAX, MIN) for a in atom.args[0].atoms()):
-            return True
-        if atom.kind != SYMBOL and any(map(_divides_extremum, atom.args)):
-            return True
-    return False
-
-
-def _under_extremum(atom: Atom) -> Expr:
-    if atom.kind == SYMBOL:
-        return Expr.of(atom)
-    args = tuple(map(under_extrema, atom.args))
-    divisor = args[1].as_int() if atom.kind == FLOORDIV else None
-    if divisor is None or divisor <= 0:
-        return rebuild(atom, args)
-    whole = args[0].constant_term()
-    rest = [(mono, c) for mono, c in args[0].terms if mono]
-    if len(rest) != 1 or len(rest[0][0]) != 1 or rest[0][0][0][1] != 1:
-        return rebuild(atom, args)
-    inner, factor = rest[0][0][0][0], rest[0][1]
-    if inner.kind not in (MAX, MIN) or not any(o.is_const for o in inner.args):
-        return rebuild(atom, args)
-    pick = maximum if (inner.kind == MAX) == (factor > 0) else minimum
-    return pick(*(under_extrema((operand * factor + whole) // divisor) for operand in inner.args))
 
 
 def without_presence(expr: Expr, nonneg: Callable[[Expr], bool]) -> Expr:

@@ -6,10 +6,10 @@ step applies the answer is None and the fact stays a fact about expressions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import gcd, lcm
 
-from onnx_symmem.expr.atom import Atom
+from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SYMBOL
 from onnx_symmem.expr.expression import Expr
 
 __all__ = ["divisor_of", "elimination", "never_zero", "symbol_bound", "undivided", "without_common_factor"]
@@ -18,38 +18,73 @@ MAX_RESIDUES = 512
 _K = "\0k"  # a symbol that no model can name
 
 
-def symbol_bound(expr: Expr) -> tuple[str, int | None, int | None] | None:
+Bound = tuple[str, int | None, int | None]  # a symbol, the least and the most it may be
+
+
+def symbol_bound(expr: Expr) -> Bound | None:
     """(symbol, lo, hi) equivalent to expr >= 0, where expr is monotone in one symbol by a chain of steps.
 
     k*atom + c >= 0 with k > 0 says atom >= ceil(-c/k); with k < 0, atom <= floor(c/-k); a floor division
-    x//d (d > 0) is at least m where x >= d*m, and at most m where x <= d*m + d - 1.
+    x//d (d > 0) is at least m where x >= d*m, and at most m where x <= d*m + d - 1. A maximum is at least m
+    where one operand is, a minimum where all are.
     """
+    found = _decided(expr)
+    return None if isinstance(found, bool) else found
+
+
+def _decided(expr: Expr) -> Bound | bool | None:
+    """The bound that says expr >= 0, or whether that holds at every shape; None where neither is seen."""
     constant = expr.constant_term()
     rest = [(mono, c) for mono, c in expr.terms if mono]
+    if not rest:
+        return constant >= 0
     if len(rest) != 1 or len(rest[0][0]) != 1 or rest[0][0][0][1] != 1:
         return None
     atom, factor = rest[0][0][0][0], rest[0][1]
-    if factor > 0:
-        return _at_least(atom, -(constant // factor))
-    return _at_most(atom, constant // -factor)
+    least = factor > 0
+    limit = -(constant // factor) if least else constant // -factor  # of the atom
+    if atom.kind == SYMBOL:
+        return (atom.name, limit, None) if least else (atom.name, None, limit)
+    if atom.kind in (MAX, MIN):
+        parts = [_decided(operand - limit if least else limit - operand) for operand in atom.args]
+        return _any_bound(parts) if (atom.kind == MAX) == least else _all_bounds(parts)
+    divisor = atom.args[1].as_int() if atom.kind == FLOORDIV else None
+    if divisor is None or divisor <= 0:
+        return None
+    inner = atom.args[0]
+    return _decided(inner - divisor * limit if least else divisor * limit + divisor - 1 - inner)
 
 
-def _at_least(atom: Atom, least: int) -> tuple[str, int | None, int | None] | None:
-    if atom.kind == "symbol":
-        return atom.name, least, None
-    divisor = atom.args[1].as_int() if atom.kind == "floordiv" else None
-    if divisor is not None and divisor > 0:
-        return symbol_bound(atom.args[0] - divisor * least)
-    return None
+def _any_bound(parts: Sequence[Bound | bool | None]) -> Bound | bool | None:
+    """What says that one of the parts holds."""
+    if True in parts or None in parts:
+        return True if True in parts else None
+    return _merged([part for part in parts if not isinstance(part, bool)], min, max, otherwise=False)
 
 
-def _at_most(atom: Atom, most: int) -> tuple[str, int | None, int | None] | None:
-    if atom.kind == "symbol":
-        return atom.name, None, most
-    divisor = atom.args[1].as_int() if atom.kind == "floordiv" else None
-    if divisor is not None and divisor > 0:
-        return symbol_bound(Expr.const(divisor * most + divisor - 1) - atom.args[0])
-    return None
+def _all_bounds(parts: Sequence[Bound | bool | None]) -> Bound | bool | None:
+    """What says that all parts hold."""
+    if False in parts or None in parts:
+        return False if False in parts else None
+    return _merged([part for part in parts if not isinstance(part, bool)], max, min, otherwise=True)
+
+
+def _merged(
+    bounds: Sequence[Bound | None],
+    low: Callable[[Iterable[int]], int],
+    high: Callable[[Iterable[int]], int],
+    otherwise: bool,
+) -> Bound | bool | None:
+    """Bounds of one symbol, all from below or all from above, as one."""
+    if not bounds:
+        return otherwise
+    known = [bound for bound in bounds if bound is not None]
+    names = {name for name, _, _ in known}
+    lows = [lo for _, lo, _ in known if lo is not None]
+    highs = [hi for _, _, hi in known if hi is not None]
+    if len(names) != 1 or (lows and highs):
+        return None
+    return (known[0][0], low(lows), None) if lows else (known[0][0], None, high(highs))
 
 
 def undivided(expr: Expr) -> list[Expr]:

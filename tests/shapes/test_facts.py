@@ -85,7 +85,11 @@ def test_levels_of_a_divisible_size_look_alike() -> None:
 
 
 def test_bounds_of_one_symbol_are_exact() -> None:
-    for text in ("x - 3", "5 - x", "(x - 4)//3 - 2", "2 - (x + 1)//4", "2*((x + 3)//5) - 3"):
+    for text in (
+        "x - 3", "5 - x", "(x - 4)//3 - 2", "2 - (x + 1)//4", "2*((x + 3)//5) - 3",
+        "Max((x + 1)//4 - 2, Min(1, (x + 3)//4 - 2)) - 1", "Max((x + 1)//4, Min(1, x)) - 5",
+        "3 - Min(x - 2, Max(1, (x + 1)//2))", "Min((x - 1)//2, x - 7)", "2 - Max(x//3, x//5, 2)",
+    ):  # fmt: skip
         expr = parse(text)
         found = symbol_bound(expr)
         assert found is not None
@@ -94,7 +98,8 @@ def test_bounds_of_one_symbol_are_exact() -> None:
             assert (expr.evaluate({"x": x}) >= 0) == ((lo is None or x >= lo) and (hi is None or x <= hi)), (
                 text
             )
-    assert symbol_bound(parse("x - y")) is None
+    for text in ("x - y", "Max(x, y) - 3", "Max(1, x) - 1", "Min(1, x) - 2", "Max(x - 9, 4 - x)"):
+        assert symbol_bound(parse(text)) is None
 
 
 def test_divisors_are_found_or_not_claimed() -> None:

@@ -91,6 +91,44 @@ def test_pools_after_each_other_keep_one_floor() -> None:
     assert assert_true_at(proto, *({"n": 1, "w": w} for w in range(1, 35))) == 34
 
 
+POOLS = [
+    [(3, 2), (3, 2), (3, 2)],
+    [(2, 2), (3, 2), (2, 2)],
+    [(5, 3), (2, 2), (3, 2)],
+    [(3, 2), (5, 4), (2, 3)],
+]
+
+
+@pytest.mark.parametrize("up", [0, 1])
+@pytest.mark.parametrize("sizes", POOLS)
+def test_three_pools_are_as_short_as_one(sizes: list[tuple[int, int]], up: int) -> None:
+    names = ["x", "s", "t", "u"]
+    nodes = [
+        node("MaxPool", a, b, kernel_shape=[size], strides=[stride], ceil_mode=up)
+        for a, b, (size, stride) in zip(names, names[1:], sizes, strict=False)
+    ]
+    shapes = infer(graph(nodes, [LINE], "u"))
+    assert not shapes.unknowns
+    assert all(limit.symbol == "w" for limit in shapes.limits)
+    assert len(texts(shapes, "u")[2]) <= len("max(0, (w + 11)//12 - 1, min(1, (w + 11)//12 - 1))")  # type: ignore[index]
+    assert assert_true_at(model(graph(nodes, [LINE], "u")), *({"n": 1, "w": w} for w in range(1, 50))) > 40
+
+
+def test_a_convolution_after_pools_limits_the_size_itself() -> None:
+    nodes = [
+        node("Conv", "x k", "s", strides=[2]),
+        node("MaxPool", "s", "t", kernel_shape=[3], strides=[2]),
+        node("Conv", "t one", "u"),
+        node("MaxPool", "u", "v", kernel_shape=[3], strides=[2]),
+        node("Conv", "v one", "y"),
+    ]
+    of = graph(nodes, [LINE], "y", k=kernel(3), one=kernel(1))
+    shapes = infer(of)
+    assert [limit.text for limit in shapes.limits] == ["w >= 11"]
+    assert texts(shapes, "t") == ["n", "1", "(w + 1)//4 - 1"]
+    assert assert_true_at(model(of), *({"n": 1, "w": w} for w in range(1, 40))) == 29
+
+
 def test_same_padding_rounds_up() -> None:
     of = graph([node("MaxPool", "x", "y", kernel_shape=[3], strides=[2], auto_pad="SAME_UPPER")], [LINE], "y")
     assert texts(infer(of), "y") == ["n", "1", "(w + 1)//2"]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from onnx_symmem.expr.expression import ONE, Expr, ceildiv, maximum, minimum
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unresolved
-from onnx_symmem.shapes.forms import under_extrema
+from onnx_symmem.shapes.extrema import as_alternatives, through_extrema
 from onnx_symmem.shapes.registry import rule
 from onnx_symmem.shapes.rules.conv import Window
 from onnx_symmem.shapes.table import Dims
@@ -37,20 +37,30 @@ def _windows(ctx: NodeContext, size: Expr, window: Window, k: int) -> Expr:
     room = size + window.pad(k) - span
     ctx.limit(room + 2 * stride - 1, "the number of pooling windows is not negative")
     if ctx.attr("ceil_mode", 0):
-        count = room + 2 * stride - 1
-        start = size + window.pads[k] + stride - 1
-        return _not_negative(ctx, (count if ctx.at_least(start - count, 0) else start) // stride)
-    windows = under_extrema(room // stride + 1)  # pool after pool: max(1, x//4), not max(1, max(1, x//2)//2)
-    if stride > 1 and not ctx.at_least(room, 0):
-        # One window where it is too large by less than the stride, none by less than two strides.
+        # What is added to the size is the same for all sizes.
+        added = window.pad(k) - span + 2 * stride - 1
+        start = Expr.const(window.pads[k] + stride - 1)
+        added = added if ctx.at_least(start - added, 0) else start
+        return _not_negative(ctx, through_extrema(size + added, lambda n: ctx.simplify(n // stride)))
+    every = ctx.at_least(room, 0)
+
+    def windows(room: Expr) -> Expr:
+        """One where it is too large by less than the stride, none by less than two strides."""
+        count = ctx.simplify(room // stride + 1)
+        if stride == 1 or every or ctx.at_least(room, 0):
+            return count
         one = 1 if ctx.at_least(room, 1 - stride) else minimum(1, (room + 2 * stride - 1) // stride)
-        windows = maximum(windows, one)
-    return _not_negative(ctx, windows)
+        return ctx.simplify(maximum(count, one))
+
+    # Pool after pool: max(1, x//4), not max(1, max(1, x//2)//2).
+    return _not_negative(ctx, through_extrema(room, windows))
 
 
 def _not_negative(ctx: NodeContext, windows: Expr) -> Expr:
     """The number itself, at least 0 where no limit says so."""
-    return ctx.simplify(windows if ctx.at_least(windows, 0) else maximum(0, windows))
+    if not ctx.at_least(windows, 0):
+        windows = maximum(0, windows)
+    return ctx.simplify(as_alternatives(windows, lambda size: ctx.at_least(size, 0)))
 
 
 def _towards_zero(room: Expr, stride: int) -> Expr:
@@ -58,9 +68,18 @@ def _towards_zero(room: Expr, stride: int) -> Expr:
     return maximum(0, room) // stride - maximum(0, -room) // stride
 
 
+def _image(ctx: NodeContext) -> Dims:
+    """Dims of the input. ONNX Runtime refuses images without elements, unless there is no image at all."""
+    dims = ctx.need(0)
+    if dims and ctx.at_least(dims[0], 1):
+        for dim in dims[1:]:
+            ctx.limit(dim - 1, "a pool takes no empty image")
+    return dims
+
+
 @rule("MaxPool", "AveragePool", "LpPool")
 def _pool(ctx: NodeContext) -> None:
-    dims = ctx.need(0)
+    dims = _image(ctx)
     window = Window(ctx, ctx.attr("kernel_shape", ()))
     result = (*dims[:2], *pool_spatial(ctx, dims[2:], window))
     ctx.set(0, result)
@@ -69,7 +88,7 @@ def _pool(ctx: NodeContext) -> None:
 
 @rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
 def _global_pool(ctx: NodeContext) -> None:
-    dims = ctx.need(0)
+    dims = _image(ctx)
     ctx.set(0, (*dims[:2], *((ONE,) * (len(dims) - 2))))
 
 
