@@ -97,10 +97,12 @@ def test_ten_positions_of_orders_among_which_shapes_decide(open_page: Page) -> N
         assert page.run("return page.model.version") == ran.version
         assert shown_bytes(page, "peak-exact") == ran.predicted_peak == ran.runs[0].requested_peak
         bound = page.run("return Number(page.state.bound)")
+        assert ("was not planned" in page.text("unplanned")) == (min(shape.values()) < 8)
         # No order of the nodes before them is below either, but for what deciding takes.
         assert found.bound.at(shape) <= bound <= ran.predicted_peak
     assert page.run("return document.querySelectorAll('#timeline .bound').length") == 1
     assert page.text("least") != "not known"
+    assert page.run("return document.querySelectorAll('.bound-key').length") == 1
 
 
 def test_ten_positions_of_levels_under_a_limit(open_page: Page) -> None:

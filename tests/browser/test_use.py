@@ -14,6 +14,7 @@ from onnx_symmem.report.html.page import render_page
 from tests.browser.conftest import Opened
 from tests.cli.small import odd_model, plain_model
 from tests.conftest import CASES
+from tests.run.towers import towers
 
 Page = Callable[..., Opened]
 WHISPER = CASES["whisper_decoder"].structure
@@ -210,6 +211,21 @@ def test_no_width_makes_the_page_scroll_sideways(open_page: Page, width: int) ->
         assert page.run("return document.documentElement.scrollWidth") <= width
     finally:
         page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_names_in_the_map_leave_each_other_room(open_page: Page) -> None:
+    page = open_page(towers(2))
+    boxes = page.run(
+        """
+        const shown = [...document.querySelectorAll("#map .cell-name")].map((t) => t.getBoundingClientRect());
+        return shown.map(({ x, y, width, height }) => [x, y, width, height]);
+        """
+    )
+    assert len(boxes) > 3
+    for k, (x, y, width, height) in enumerate(boxes):
+        for u, v, wide, high in boxes[:k]:
+            apart = x + width <= u or u + wide <= x or y + height <= v + 4 or v + high <= y + 4
+            assert apart, (x, y, u, v)
 
 
 def test_on_paper_there_are_figures_and_no_controls(open_page: Page) -> None:

@@ -111,13 +111,17 @@ export class ShapeMap {
       }
     });
     // The name of every class where it has most room, so that no colour needs a legend.
+    const named = [];
     for (const [kind, runs] of places) {
       const text = classes.name(kind);
       const best = runs.reduce((a, b) => (b.width > a.width + 1 ? b : a));
       const widest = runs.filter((run) => run.width >= best.width * 0.8);
       const at = widest[Math.floor(widest.length / 2)];
       if (!text || best.width < text.length * 6.2 || runs.length * dy < 14) continue;
-      parts.push(drawn("text", { class: `cell-name ${classes.style(kind)}`, x: at.x, y: Math.min(Math.max(at.y + 4, y + 13), y + h - 5), "text-anchor": "middle", text }));
+      const middle = { x: at.x, y: Math.min(Math.max(at.y + 4, y + 13), y + h - 5), width: text.length * 6.6 };
+      if (named.some((other) => Math.abs(other.y - middle.y) < 13 && Math.abs(other.x - middle.x) < (other.width + middle.width) / 2)) continue;
+      named.push(middle);
+      parts.push(drawn("text", { class: `cell-name ${classes.style(kind)}`, x: middle.x, y: middle.y, "text-anchor": "middle", text }));
     }
     const [u, v] = [across, up].map((name) => this.controls.dial(name).size);
     const cx = x + (nearestIndex(this.columns, u) + 0.5) * dx;

@@ -56,10 +56,15 @@ export class Model {
     return this.data.versions ? this.run.before[row] + 1 : (this.data.rows.step[row] ?? -1) + 1;
   }
 
+  // Whether a shape is among those that the versions were planned for.
+  isPlanned(at) {
+    return this.data.versions.planned.every((fact) => at.expr(fact) >= 0);
+  }
+
   // Which version runs: as the guard in the model has it.
   chosen(at) {
-    const { policy, list, outside, planned, compared } = this.data.versions;
-    if (planned.some((fact) => at.expr(fact) < 0)) return outside;
+    const { policy, list, outside, compared } = this.data.versions;
+    if (!this.isPlanned(at)) return outside;
     const most = (peak) => peak.map((expr) => at.expr(expr)).reduce((a, b) => (b > a ? b : a));
     const peaks = list.slice(0, compared).map(({ peak }) => most(peak));
     const fits = (peak) => policy === "fits" && (this.limit === null || peak <= this.limit);

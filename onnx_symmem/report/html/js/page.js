@@ -291,6 +291,8 @@ class Page {
     const peaks = versions.list.map(({ peak }) =>
       evaluated(this.model.table, made.sizes, (at) => peak.map((expr) => narrowed(at.expr(expr))).reduce((a, b) => (b > a ? b : a))),
     );
+    const planned = evaluated(this.model.table, made.sizes, (at) => this.model.isPlanned(at));
+    place("unplanned").textContent = planned ? "" : `This shape was not planned: outside those that were, version ${version} runs.`;
     const named = (names) => (names.length > 6 ? `${names.slice(0, 6).join(", ")} and ${count(names.length - 6)} more` : names.join(", ")) || "–";
     place("versions").replaceChildren(
       ...versions.list.map(({ name, recomputed, offloaded }, k) =>
