@@ -47,7 +47,7 @@ def as_alternatives(expr: Expr, nonneg: Callable[[Expr], bool]) -> Expr:
 
 
 def _extremum(expr: Expr) -> tuple[bool, list[Expr]] | None:
-    """(whether it is the maximum, its operands) where an expression is a multiple of one extremum and a rest."""
+    """(whether a maximum, its operands) of an expression that is a multiple of one extremum plus a number."""
     rest = [(mono, c) for mono, c in expr.terms if mono]
     if len(rest) != 1 or len(rest[0][0]) != 1 or rest[0][0][0][1] != 1:
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SYMBOL, Atom, Monomial
-from onnx_symmem.expr.expression import Expr, maximum, minimum, rebuild
+from onnx_symmem.expr.expression import Expr, maximum, minimum
 
 __all__ = ["as_ceilings", "as_extremum", "with_divisors", "without_presence"]
 
