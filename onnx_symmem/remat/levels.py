@@ -1,9 +1,10 @@
 """Levels: the chosen order, then schedules of lower and lower peak that repeat more and more.
 
 Targets lie between the peak of level 0 and the least that was reached within the allowed slowdown, shape by
-shape. For each, the search runs from every start order and the cheapest schedule is kept. What a level costs
-and needs is then exact and symbolic: the peak of the expanded graph over the whole domain, and the operations
-and bytes that its repeats add.
+shape; as what they cost grows slowly first and fast in the end, they lie where steps in memory and in time
+together are equal. For each, the search runs from every start order and the cheapest schedule is kept. What a
+level costs and needs is then exact and symbolic: the peak of the expanded graph over the whole domain, and
+the operations and bytes that its repeats add.
 
 Large sample shapes at which repeats can free anything worth having steer the search. At all others (small
 ones, and those where finished gradients alone are most of the peak) a level only has to stay below what it
@@ -48,6 +49,7 @@ _BATCHES = (16,)  # absences at once, beside the usual number
 _PROMISE = 3.0  # times the least cost on any trail: start orders beyond are passed over
 _EQUAL = 1e-9
 _MANY = 3_000  # nodes above which fewer start orders are tried
+_GRID = 64  # parts of the way from level 0 to the least peak at which costs are looked at
 _STEP = 0.01  # part of a peak by which a level has to be lower than the one before
 
 
@@ -210,20 +212,38 @@ def _schedules(
     )
     # What is gained differs from shape to shape; at some nothing can be, and those hold back no other.
     least = lowest.peaks / np.maximum(base, 1.0)
+
+    def target_at(part: float) -> np.ndarray:
+        target = base * np.where(least < 1, 1 - (1 - least) * part, least)
+        return np.where(steers, target, _allowed(np.maximum(target, lowest.peaks), base, steers))
+
+    parts = np.arange(1, _GRID + 1) / _GRID
+    costs = np.array([min(d.cost_of(target_at(part)) for d in descents) for part in parts])
+    way = parts + costs / max(most, _EQUAL)  # all that can be saved weighs as much as all the time allowed
     found: list[State] = []
-    for number in range(1, options.levels + 1):
+    at, done = -1, 0.0
+    for number in range(options.levels):
         if tick is not None:
-            tick("searching levels", len(starts) + number - 1, len(starts) + options.levels)
-        target = base * np.where(least < 1, 1 - (1 - least) * number / options.levels, least)
-        target = np.where(steers, target, _allowed(np.maximum(target, lowest.peaks), base, steers))
-        promised = min(d.cost_of(target) for d in descents)
-        tried = [d for d in descents if d.cost_of(target) <= _PROMISE * promised + _EQUAL]
+            tick("searching levels", len(starts) + number, len(starts) + options.levels)
+        at = _next(way, done, at, options.levels - number)
+        target = target_at(parts[at])
+        tried = [d for d in descents if d.cost_of(target) <= _PROMISE * costs[at] + _EQUAL]
         pairs = [(d, d.reached(target, most)) for d in tried]
         pairs = [(d, states) for d, states in pairs if states]
         pairs.sort(key=lambda pair: min(s.cost for s in pair[1]))
         settled = [d.settled(states, target, most) for d, states in pairs[:_TRIED]]
         found.append(min(settled, key=lambda s: s.cost))
+        while at + 1 < len(parts) and _meets(found[-1].peaks, target_at(parts[at + 1])):
+            at += 1
+        if at + 1 == len(parts):
+            break
+        done = float(parts[at] + found[-1].cost / max(most, _EQUAL))
     return _frontier(found, base, steers)
+
+
+def _next(way: np.ndarray, done: float, at: int, left: int) -> int:
+    """The place behind `at` of rising `way` that is nearest to an equal share of what is left of it."""
+    return at + 1 + int(abs(way[at + 1 :] - (done + (way[-1] - done) / left)).argmin())
 
 
 def _meets(peaks: np.ndarray, target: np.ndarray) -> bool:

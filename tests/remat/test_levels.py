@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from models.build import build
@@ -15,7 +16,7 @@ from onnx_symmem.order.candidates import peaks_at
 from onnx_symmem.remat.cost import Machine
 from onnx_symmem.remat.expansion import check_expansion, expand
 from onnx_symmem.remat.floor import any_floor
-from onnx_symmem.remat.levels import LevelOptions, plan_levels
+from onnx_symmem.remat.levels import LevelOptions, _next, plan_levels
 from onnx_symmem.remat.schedule import check_schedule, schedule_of
 from onnx_symmem.remat.search import RematLimits
 from tests.remat.training import Ground, chain, least_runs
@@ -67,6 +68,34 @@ def test_levels_are_the_same_every_time():
     ground = Ground(build("transformer_train", layers=1))
     found = [_levels(ground, [{"batch": 4, "seq": 32}], limits=RematLimits(repairs=2)) for _ in range(2)]
     assert [x.schedule for x in found[0]] == [x.schedule for x in found[1]]
+
+
+@pytest.mark.parametrize("count", [4, 6])
+def test_levels_are_equal_steps_in_memory_and_time_together(count):
+    """Where time per byte rises, targets spread over peaks alone leave a cliff at the end."""
+    ground = Ground(build("transformer_train", layers=4))
+    shape, machine = {"batch": 4, "seq": 64}, Machine()
+    levels = _levels(ground, [shape], levels=count, max_slowdown=1.3)
+    whole = machine.seconds(*(e.evaluate(shape) for e in ground.costs.total(ground.order)))
+    peaks = np.array([level.peak.at(shape) for level in levels])
+    added = [machine.seconds(x.operations.evaluate(shape), x.moved.evaluate(shape)) for x in levels]
+    saved = (peaks[0] - peaks) / (peaks[0] - peaks[-1])
+    steps = np.diff(saved + np.array(added) / (0.3 * whole))
+    assert len(steps) == count
+    assert steps.max() <= 1.35 * steps.mean()
+
+
+def test_targets_divide_a_cliff():
+    flat, cliff = np.arange(1, 11) / 10, np.array([0, 0, 0, 0, 0, 0, 0, 0.1, 0.5, 1.0])
+    way = flat + cliff
+    at, done, found = -1, 0.0, []
+    for left in (4, 3, 2, 1):
+        at = _next(way, done, at, left)
+        done = way[at]
+        found.append(at)
+    assert found == [4, 7, 8, 9]
+    # What was reached beyond a target counts: the rest is divided anew.
+    assert _next(way, way[7], 7, 2) == 8
 
 
 def test_a_tight_slowdown_adds_little():
