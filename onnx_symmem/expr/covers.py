@@ -41,6 +41,7 @@ from onnx_symmem.expr.sieve import Sieve
 __all__ = ["LINKED", "RAW", "RESIDUES", "SHIFT", "Cover", "Recipe", "build_cover", "by_classes", "map_of"]
 
 _MAX_FACTS = 24
+_KEPT_REGIONS = 512
 _FIRST_ROWS = 512  # that the sieve learns by before it meets more
 
 Builder = Callable[[Iterator[Proof]], Proof]
@@ -128,7 +129,41 @@ def by_classes(block: Block, of_class: Callable[[int], Proof]) -> Proof:
 
 def build_cover(basis: Sequence[Monomial], domain: Domain, recipe: Recipe) -> Cover | None:
     """The cover by a recipe; None where the recipe does not apply."""
-    state, symbols, facts = _start((atom for mono in basis for atom, _ in mono), domain, recipe)
+    atoms = tuple(sorted({atom for mono in basis for atom, _ in mono}, key=lambda a: a.key))
+    kept: dict[tuple[tuple[Atom, ...], Recipe], _Regions | None] = domain.memo("regions")
+    if (atoms, recipe) not in kept:
+        if len(kept) >= _KEPT_REGIONS:
+            kept.pop(next(iter(kept)))
+        kept[atoms, recipe] = _regions_of(atoms, domain, recipe)
+    found = kept[atoms, recipe]
+    if found is None:
+        return None
+    blocks = tuple(build_block(basis, region.mapper, region.reals) for region in found.regions)
+    values = tuple(region.values for region in found.regions)
+    return Cover(recipe, found.symbols, found.facts, blocks, values, found.build)
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """A part of a domain with its map; `values` are symbols as expressions of its variables."""
+
+    mapper: Mapper
+    reals: frozenset[str]
+    values: Mapping[str, Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class _Regions:
+    """The parts on which all monomials of some atoms are polynomials: a cover but for its blocks."""
+
+    symbols: tuple[str, ...]
+    facts: tuple[int, ...]
+    regions: tuple[_Region, ...]
+    build: Builder
+
+
+def _regions_of(atoms: Sequence[Atom], domain: Domain, recipe: Recipe) -> _Regions | None:
+    state, symbols, facts = _start(atoms, domain, recipe)
     widened: list[tuple[str, int]] = []
     if recipe.widen:
         ranges = {name: domain.range_of(name) for name in symbols}
@@ -139,10 +174,10 @@ def build_cover(basis: Sequence[Monomial], domain: Domain, recipe: Recipe) -> Co
             return None
         for name, by in widened:
             state = state.put(name, Expr.symbol(name) - by, None)
-    blocks, build = _expand(state, basis, recipe, recipe.cases)
+    regions, build = _expand(state, recipe, recipe.cases)
     for name, by in reversed(widened):
         build = _wrapped(build, partial(Widen, name, by))
-    return Cover(recipe, symbols, facts, tuple(b for b, _ in blocks), tuple(v for _, v in blocks), build)
+    return _Regions(symbols, facts, tuple(regions), build)
 
 
 def _start(
@@ -188,26 +223,21 @@ def _wrapped(build: Builder, step: Callable[[Proof], Proof]) -> Builder:
     return lambda proofs: step(build(proofs))
 
 
-Blocks = list[tuple[Block, Mapping[str, Expr]]]
-
-
-def _expand(
-    state: RegionState, basis: Sequence[Monomial], recipe: Recipe, cases: int
-) -> tuple[Blocks, Builder]:
+def _expand(state: RegionState, recipe: Recipe, cases: int) -> tuple[list[_Region], Builder]:
     if cases > 1:
         # The innermost max or min is first: the last in the order of lengths.
         extrema = _told_apart(state)
         if extrema and len(extrema[-1].args) <= cases:
-            return _by_cases(state, extrema[-1], basis, recipe, cases // len(extrema[-1].args))
+            return _by_cases(state, extrema[-1], recipe, cases // len(extrema[-1].args))
     if recipe.facts:
         found = use_fact(state, prefer_integers=recipe.residues)
         if found is not None:
             step, following = found
             if following is None:
                 return [], lambda _: step(Empty(0))
-            blocks, build = _expand(following, basis, recipe, cases)
-            return blocks, _wrapped(build, step)
-    return _finish(state, basis, recipe)
+            regions, build = _expand(following, recipe, cases)
+            return regions, _wrapped(build, step)
+    return _finish(state, recipe)
 
 
 def _told_apart(state: RegionState) -> list[Atom]:
@@ -231,10 +261,8 @@ def _is_of_scaled(atom: Atom) -> bool:
     return bool(operands) and all(a is not None and a.kind == SCALED_FLOOR for a in operands)
 
 
-def _by_cases(
-    state: RegionState, atom: Atom, basis: Sequence[Monomial], recipe: Recipe, cases: int
-) -> tuple[Blocks, Builder]:
-    blocks: Blocks = []
+def _by_cases(state: RegionState, atom: Atom, recipe: Recipe, cases: int) -> tuple[list[_Region], Builder]:
+    regions: list[_Region] = []
     builders: list[Builder] = []
     sign = 1 if atom.kind == MAX else -1
     for value in atom.args:
@@ -244,19 +272,19 @@ def _by_cases(
             images={a: replace_deep(e, atom, value) for a, e in state.images.items()},
             facts=(*(replace_deep(fact, atom, value) for fact in state.facts), *larger),
         )
-        found, build = _expand(case, basis, recipe, cases)
-        blocks += found
+        found, build = _expand(case, recipe, cases)
+        regions += found
         builders.append(build)
-    return blocks, lambda proofs: Cases(atom, tuple(build(proofs) for build in builders))
+    return regions, lambda proofs: Cases(atom, tuple(build(proofs) for build in builders))
 
 
 # -- the rest of the atoms ----------------------------------------------------------------------------
-def _finish(state: RegionState, basis: Sequence[Monomial], recipe: Recipe) -> tuple[Blocks, Builder]:
+def _finish(state: RegionState, recipe: Recipe) -> tuple[list[_Region], Builder]:
     mapper, reals, opaque = _mapped(state, recipe)
     build: Builder = next
     for o in reversed(opaque):
         build = _wrapped(build, _opaque_step(o))
-    return [(build_block(basis, mapper, reals), state.values)], build
+    return [_Region(mapper, reals, state.values)], build
 
 
 def _mapped(state: RegionState, recipe: Recipe) -> tuple[Mapper, frozenset[str], list[Opaque]]:

@@ -19,7 +19,7 @@ settles is UNKNOWN.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -41,6 +41,7 @@ __all__ = ["KINDS", "Claim", "Kind", "Relations", "Tally", "Verdict", "compare",
 
 _NO_CODES = np.zeros(0, dtype=np.int8)
 _CHUNK = 1 << 14  # rows that are compared at a time
+_KEPT = 4096  # verdicts of the prover that are kept with a domain
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +142,20 @@ def _related(prover: Prover, rows: IntArray) -> tuple[npt.NDArray[np.int8], npt.
 def compare(a: Expr | int, b: Expr | int, domain: Domain, deep: bool = True) -> Verdict:
     """The relation of a to b at all shapes of the domain; `deep` False leaves out sectors and boxes."""
     a, b = Expr.lift(a), Expr.lift(b)
+    kept: dict[tuple[Expr, Expr, bool], Verdict] = domain.memo("verdicts")
+    known = kept.get((a, b, deep))
+    if known is not None:
+        return known
     found = screen_of(domain, a, b).settle(a, b)
     if found is None:
         prover, row = _row_of(a, b, domain)
-        return _verdicts(prover, row.reshape(1, -1), [lambda: (a, b)], deep)[0]
+        verdict = _verdicts(prover, row.reshape(1, -1), [lambda: (a, b)], deep)[0]
+        if len(kept) >= _KEPT:
+            kept.pop(next(iter(kept)))
+        # What takes the prover is slow to be asked again; without the prover itself, whose tables are large.
+        verdict = replace(verdict, claims=tuple(Claim(claim.ends, domain) for claim in verdict.claims))
+        kept[a, b, deep] = verdict
+        return verdict
     if found.below and found.above:
         return Verdict(Kind.INCOMPARABLE, found.tier, found.witnesses)
     le, ge = Claim(lambda: (a, b), domain), Claim(lambda: (b, a), domain)

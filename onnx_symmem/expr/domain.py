@@ -342,8 +342,8 @@ class Domain:
         """Up to `k` legal shapes over the domain's symbols and `symbols`; see samples.py."""
         from onnx_symmem.expr.samples import draw
 
-        memo, names = self.memo("samples"), tuple(sorted(set(symbols)))
-        key = k, seed, names
+        memo, names = self.memo("samples"), tuple(sorted({*symbols}.difference(self.symbols())))
+        key = k, seed, names  # symbols of the domain have sizes in any case
         if key not in memo:
             memo[key] = draw(self, k, seed, names)
         found: tuple[dict[str, int], ...] = memo[key]

@@ -177,6 +177,21 @@ def test_tallies_add_up() -> None:
     assert both.by_tier() == {"equal": 1, "residues": 1, "shift": 2}
 
 
+def test_what_took_the_prover_is_kept_with_the_domain() -> None:
+    a, b, domain = parse("2*a*b"), parse("a**2 + b**2"), Domain()
+    shallow, deep = compare(a, b, domain, deep=False), compare(a, b, domain)
+    assert (shallow.kind, deep.kind, deep.tier) == (Kind.UNKNOWN, Kind.LE, "sectors")
+    assert compare(a, b, domain) is deep
+    assert compare(a, b, domain, deep=False) is shallow
+    assert compare(b, a, domain).kind is Kind.GE
+    narrow = compare(a, b, Domain({"a": SymbolRange(1, 3), "b": SymbolRange(1, 3)}))
+    assert (narrow.kind, narrow.tier) == (Kind.LE, "points")
+    for verdict in (deep, compare(b, a, domain)):
+        (found,) = verdict.certificates
+        assert check(found)
+        assert (found.low, found.high) == (a, b)
+
+
 def generally(a: Expr, b: Expr, domain: Domain) -> Verdict:
     """The verdict without the screen."""
     prover, row = _row_of(a, b, domain)

@@ -117,3 +117,13 @@ def test_witnesses_are_completed_to_legal_shapes() -> None:
     for witness in verdict.witnesses:
         assert {"a", "k", "m", "p"} <= witness.keys()
         assert domain.contains(witness)
+
+
+def test_symbols_that_the_domain_knows_make_no_other_samples() -> None:
+    domain = Domain({"a": SymbolRange(1, 9)}).with_inequality(parse("a*b - c"))
+    found = domain.samples(40)
+    assert domain.samples(40, 0, ("a",)) is found  # not drawn again
+    assert domain.samples(40, 0, ("c", "b")) is found
+    other = domain.samples(40, 0, ("b", "d"))
+    assert {frozenset(shape) for shape in other} == {frozenset("abcd")}
+    assert domain.samples(40, 0, ("d",)) is other
