@@ -19,7 +19,7 @@ from onnx_symmem.shapes.table import Dims
 if TYPE_CHECKING:
     from onnx_symmem.shapes.context import DimLike, NodeContext
 
-__all__ = ["broadcast", "broadcast_dim"]
+__all__ = ["broadcast", "broadcast_dim", "onto"]
 
 
 def broadcast(context: NodeContext, shapes: Sequence[Dims]) -> tuple[DimLike, ...]:
@@ -36,6 +36,19 @@ def broadcast(context: NodeContext, shapes: Sequence[Dims]) -> tuple[DimLike, ..
             merged[lead + k] = broadcast_dim(context, result[lead + k], dim)
         result = tuple(merged)
     return result
+
+
+def onto(context: NodeContext, dims: Dims | None, target: Dims, reason: str) -> None:
+    """What the node needs so that `dims` broadcast to `target` itself: each is equal there, or 1."""
+    if dims is None or len(dims) > len(target):
+        return
+    for dim, size in zip(dims, target[len(target) - len(dims) :], strict=True):
+        if dim in (size, ONE):
+            continue
+        if context.at_least(dim, 2):
+            context.same(size, dim, reason)
+        else:
+            context.scope.assume(context, size, dim, reason, "equal_or_one")
 
 
 def broadcast_dim(context: NodeContext, a: Expr, b: Expr) -> Expr:

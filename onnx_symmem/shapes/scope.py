@@ -42,13 +42,15 @@ class State:
 class SequenceState:
     """A sequence of tensors: `item` holds for every element; `items` lists them where all are known.
 
-    A dim that differs between elements is None in `common`; `item.dims` is None where ranks differ.
+    A dim that differs between elements is None in `common`; `item.dims` is None where ranks differ. `cut` is
+    (axis, size, part) where the elements are a tensor cut along an axis into parts of a constant size.
     """
 
     elem: int
     common: tuple[Expr | None, ...] | None
     length: Expr | None = None
     items: tuple[State, ...] | None = None
+    cut: tuple[int, Expr, int] | None = None
 
     @staticmethod
     def of(items: Sequence[State], elem: int = 0) -> SequenceState:

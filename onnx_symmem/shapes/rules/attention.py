@@ -45,6 +45,9 @@ def _attention(ctx: NodeContext) -> None:
     key = _heads(ctx, ctx.need(1), ctx.attr("kv_num_heads"))
     value = _heads(ctx, ctx.need(2), ctx.attr("kv_num_heads"))
     batch = ctx.same(query.batch, key.batch, "batch of query and key")
+    batch = ctx.same(batch, value.batch, "batch of query and value")
+    ctx.same(query.size, key.size, "size of a head of query and key")
+    ctx.same(key.heads, value.heads, "heads of key and value")
     total = ctx.same(key.length, value.length, "length of key and value")
     past = ctx.dims(4)
     if past is not None:

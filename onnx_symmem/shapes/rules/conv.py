@@ -52,6 +52,9 @@ class Window:
 def window_of(ctx: NodeContext, weights: Dims) -> Window:
     """The window of a convolution: its attribute, else the dims of the weights."""
     given = ctx.attr("kernel_shape")
+    if given and len(given) == len(weights) - 2:
+        for size, dim in zip(given, weights[2:], strict=True):
+            ctx.same(Expr.const(size), dim, "the kernel has the size of its weights")
     return Window(ctx, tuple(given) if given else weights[2:])
 
 
@@ -100,6 +103,7 @@ def _conv_transpose(ctx: NodeContext) -> None:
     dims, weights = ctx.need(0), ctx.need(1)
     if len(dims) != len(weights) or len(dims) < 3:
         raise Unresolved(f"input of rank {len(dims)}, weights of rank {len(weights)}")
+    ctx.same(dims[1], weights[0], "input channels of a transposed convolution")
     ctx.set(0, (dims[0], weights[1] * int(ctx.attr("group", 1)), *transposed_spatial(ctx, dims[2:], weights)))
 
 

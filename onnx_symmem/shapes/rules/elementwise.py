@@ -145,7 +145,19 @@ def _variadic(ctx: NodeContext) -> None:
             total = function(facts, elem, total, item)
         return total
 
+    if ctx.version < 8:
+        _all_alike(ctx)
     ctx.set(0, broadcast_inputs(ctx), value=combine(ctx, fold, *range(ctx.count)))
+
+
+def _all_alike(ctx: NodeContext) -> None:
+    """Before opset 8 an op of many inputs takes them with the same dims only."""
+    first = ctx.need(0)
+    for k in range(1, ctx.count):
+        dims = ctx.need(k)
+        if len(dims) == len(first):
+            for a, b in zip(first, dims, strict=True):
+                ctx.same(a, b, "inputs have the same dims")
 
 
 @rule("Where")

@@ -55,8 +55,12 @@ def _resize(ctx: NodeContext) -> None:
         policy = ctx.attr("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             sizes = _kept_ratio(ctx, [dims[a] for a in axes], sizes, policy)
+        filled = all(ctx.at_least(dim, 1) for dim in dims)
         for k, axis in enumerate(axes):
-            result[axis] = sizes[k]
+            size = sizes[k]
+            if filled and isinstance(size, Expr):
+                ctx.limit(size - 1, "an image with elements is not resized to none")
+            result[axis] = size
     else:
         value = ctx.value(scales_at)
         for k, axis in enumerate(axes):
@@ -95,6 +99,7 @@ def _kept_ratio(ctx: NodeContext, dims: list[Expr], sizes: list[DimLike], policy
 def _grid_sample(ctx: NodeContext) -> None:
     dims, grid = ctx.need(0), ctx.need(1)
     batch = ctx.same(dims[0], grid[0], "one grid per image")
+    ctx.same(Expr.const(len(dims) - 2), grid[-1], "one coordinate per spatial axis")
     ctx.set(0, (batch, dims[1], *grid[1:-1]))
 
 

@@ -117,7 +117,7 @@ def _topk(ctx: NodeContext) -> None:
     size: DimLike = given if given is not None else ctx.item(1, 0)
     if isinstance(size, Unknown):
         size = Unknown("k of TopK is computed from data", dims[axis], 0, size.key)
-    elif isinstance(size, Expr) and not size.is_const:
+    else:
         ctx.limit(dims[axis] - size, "TopK finds k elements")
     result = (*dims[:axis], size, *dims[axis + 1 :])
     ctx.set(0, result)

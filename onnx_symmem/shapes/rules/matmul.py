@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onnx_symmem.expr.expression import ONE, Expr, minimum
+from onnx_symmem.shapes.broadcast import onto
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unresolved
 from onnx_symmem.shapes.registry import rule
 from onnx_symmem.shapes.table import Dims
@@ -59,6 +60,7 @@ def _gemm(ctx: NodeContext) -> None:
     if ctx.attr("transB", 0):
         b = b[::-1]
     ctx.same(a[1], b[0], "inner dims of a matrix product")
+    onto(ctx, ctx.dims(2), (a[0], b[1]), "bias of a matrix product")
     ctx.set(0, (a[0], b[1]))
 
 

@@ -13,7 +13,7 @@ from onnx_symmem.shapes.registry import rule
 from onnx_symmem.shapes.table import Dims
 from onnx_symmem.shapes.values import MAX_FOLLOWED, PartialValue, follows
 
-__all__ = ["axes_input", "normal_axes"]
+__all__ = ["axes_input", "common_dim", "normal_axes", "split_sizes"]
 
 
 def normal_axes(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
@@ -106,11 +106,11 @@ def _concat(ctx: NodeContext) -> None:
             if len(known) > 1 and not total.is_const:
                 ctx.relate("sum", (total,), tuple(dims[k] for dims in known))
         else:
-            result.append(_common_dim(ctx, known, k, len(known) == len(shapes)))
+            result.append(common_dim(ctx, known, k, len(known) == len(shapes)))
     ctx.set(0, result, value=_concat_value(ctx, axis))
 
 
-def _common_dim(ctx: NodeContext, shapes: list[Dims], k: int, complete: bool) -> DimLike:
+def common_dim(ctx: NodeContext, shapes: list[Dims], k: int, complete: bool) -> DimLike:
     """A dim on which all parts of a Concat agree; ONNX Runtime does not look at those of empty parts."""
     reason = "Concat of dims besides the axis"
     first = shapes[0][k]
@@ -155,12 +155,21 @@ def split_sizes(ctx: NodeContext, dim: Expr, count: int) -> Sequence[DimLike]:
     """Sizes of the parts of a Split: as given, or equal, the last one smaller."""
     given = ctx.attr("split")
     if given is not None:
+        if len(given) == count:
+            ctx.same(dim, Expr.const(sum(given)), "Split takes all of an axis")
         return list(given)
     if ctx.has(1):
-        return [ctx.item(1, k) for k in range(count)]
+        parts = [ctx.item(1, k) for k in range(count)]
+        known = [part for part in parts if isinstance(part, Expr)]
+        if len(known) == count:
+            ctx.same(dim, sum(known, start=Expr.const(0)), "Split takes all of an axis")
+        return parts
     if "num_outputs" in ctx.node.attributes:
         part = ctx.simplify(ceildiv(dim, count))
-        return [part] * (count - 1) + [ctx.simplify(dim - part * (count - 1))]
+        last = dim - part * (count - 1)
+        ctx.limit(dim - count, "every part of a Split has an element")
+        ctx.limit(last - 1, "every part of a Split has an element")
+        return [part] * (count - 1) + [ctx.simplify(last)]
     part = dim // count
     ctx.same(dim, part * count, "Split into equal parts")
     return [ctx.simplify(part)] * count
@@ -225,7 +234,23 @@ def _pad(ctx: NodeContext) -> None:
             result[axis] = Unknown(f"the contents of '{ctx.input_name(1)}' are computed from data")
         else:
             result[axis] = ctx.simplify(dims[axis] + before + after)
+            _limit_pads(ctx, dims, axis, before, after)
     ctx.set(0, result)
+
+
+def _limit_pads(ctx: NodeContext, dims: Dims, axis: int, before: Expr, after: Expr) -> None:
+    """Where elements are taken from the tensor, it has them; ONNX Runtime looks only if it has any at all."""
+    mode = ctx.attr("mode", "constant")
+    if mode == "constant" or not all(ctx.at_least(dim, 1) for dim in dims):
+        return
+    ends = [end for end in (before, after) if not end.is_const or end != 0]
+    cut = sum((end for end in ends if ctx.at_least(-end, 1)), start=Expr.const(0))
+    if all(ctx.at_least(end, 1) or ctx.at_least(-end, 1) for end in ends):
+        ctx.limit(dims[axis] + cut - 1, "padding takes elements that are there")
+    if mode == "reflect":
+        for end in ends:
+            if ctx.at_least(end, 1):
+                ctx.limit(dims[axis] + cut - 1 - end, "padding reflects elements that are there")
 
 
 def _blocks(ctx: NodeContext) -> tuple[Dims, int]:
@@ -238,7 +263,9 @@ def _blocks(ctx: NodeContext) -> tuple[Dims, int]:
 @rule("DepthToSpace")
 def _depth_to_space(ctx: NodeContext) -> None:
     (n, c, h, w), block = _blocks(ctx)
-    ctx.set(0, (n, ctx.simplify(c // (block * block)), h * block, w * block))
+    depth = block * block
+    ctx.same(c, c // depth * depth, "DepthToSpace takes whole blocks of channels")
+    ctx.set(0, (n, ctx.simplify(c // depth), h * block, w * block))
 
 
 @rule("SpaceToDepth")

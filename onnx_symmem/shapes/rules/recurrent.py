@@ -30,10 +30,21 @@ def recurrent(ctx: NodeContext, hidden: DimLike | None) -> None:
     ctx.set(2, last)
 
 
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+
 @rule("RNN", "GRU", "LSTM")
 def _recurrent(ctx: NodeContext) -> None:
-    weights = ctx.dims(2)
-    recurrent(ctx, weights[-1] if weights is not None else None)
+    dims, weights, again = ctx.need(0), ctx.dims(1), ctx.dims(2)
+    hidden = again[-1] if again is not None else None
+    if weights is not None and again is not None and len(weights) == len(again) == len(dims) == 3:
+        size = Expr.lift(ctx.attr("hidden_size", hidden))
+        directions = Expr.const(2 if ctx.attr("direction", "forward") == "bidirectional" else 1)
+        rows = size * GATES[ctx.node.op]
+        wanted = (directions, rows, dims[2], directions, rows, size)
+        for right, found in zip(wanted, (*weights, *again), strict=True):
+            ctx.same(right, found, "weights of a recurrent layer")
+    recurrent(ctx, hidden)
 
 
 @rule("DynamicQuantizeLSTM", domain=MICROSOFT)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from onnx_symmem.expr.expression import ONE, ZERO, Expr
+from onnx_symmem.expr.expression import ONE, ZERO, Expr, ceildiv, minimum
 from onnx_symmem.graph.view import declared_dims
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown, Unresolved
 from onnx_symmem.shapes.registry import rule
-from onnx_symmem.shapes.rules.movement import split_sizes
+from onnx_symmem.shapes.rules.movement import common_dim, split_sizes
 from onnx_symmem.shapes.scope import SequenceState, State, merge_dims
+from onnx_symmem.shapes.table import Dims
 from onnx_symmem.shapes.values import PartialValue
 
 __all__: list[str] = []
@@ -74,6 +75,9 @@ def _erase(ctx: NodeContext) -> None:
 @rule("SequenceAt")
 def _at(ctx: NodeContext) -> None:
     sequence, position = _sequence(ctx, 0), _position(ctx, 1)
+    if sequence.length is not None and position is not None:
+        room = sequence.length + position if position < 0 else sequence.length - position - 1
+        ctx.limit(room, "the sequence has an element there")
     if sequence.items is not None and position is not None:
         if not -len(sequence.items) <= position < len(sequence.items):
             raise Unresolved(f"position {position} in a sequence of {len(sequence.items)}")
@@ -82,7 +86,18 @@ def _at(ctx: NodeContext) -> None:
         ctx.set(0, None, sequence.elem)
     else:
         unknown = Unknown("the elements of the sequence differ in size")
-        ctx.set(0, [unknown if dim is None else dim for dim in sequence.common], sequence.elem)
+        if position is None:
+            unknown = Unknown("which element of the sequence it is depends on data")
+        dims: list[DimLike] = [unknown if dim is None else dim for dim in sequence.common]
+        if sequence.cut is not None:
+            axis, whole, part = sequence.cut
+            number = Expr.const(position) if position is not None and position >= 0 else None
+            if position is not None and position < 0 and sequence.length is not None:
+                number = sequence.length + position
+            dims[axis] = Unknown("which part it is depends on data", Expr.const(part), 0)
+            if number is not None:
+                dims[axis] = ctx.simplify(minimum(part, whole - number * part))
+        ctx.set(0, dims, sequence.elem)
 
 
 @rule("SequenceLength")
@@ -112,16 +127,20 @@ def _split_to_sequence(ctx: NodeContext) -> None:
     if not given:
         size = _position(ctx, 1)
         whole = dims[axis].as_int()
-        if size is None or whole is None:
+        if size is None or size < 1:
             _set(ctx, SequenceState(elem, part(None)))
+            return
+        if whole is None:
+            length = ctx.simplify(ceildiv(dims[axis], size))
+            _set(ctx, SequenceState(elem, part(None), length, cut=(axis, dims[axis], size)))
             return
         sizes = [min(size, whole - start) for start in range(0, whole, size)]
     else:
-        length = given[0].as_int()
-        if length is None:
-            _set(ctx, SequenceState(elem, part(None)))
+        count = given[0].as_int()
+        if count is None:
+            _set(ctx, SequenceState(elem, part(None), given[0]))
             return
-        sizes = list(split_sizes(ctx, dims[axis], length))
+        sizes = list(split_sizes(ctx, dims[axis], count))
     if any(isinstance(cut, Unknown) for cut in sizes):
         _set(ctx, SequenceState(elem, part(None), Expr.const(len(sizes))))
         return
@@ -132,6 +151,12 @@ def _split_to_sequence(ctx: NodeContext) -> None:
     _set(ctx, SequenceState.of(items, elem))
 
 
+def _shapes(sequence: SequenceState) -> list[Dims] | None:
+    """Dims of all elements, where all of them are known and there are any."""
+    found = [item.dims for item in sequence.items or () if item.dims is not None]
+    return found if found and len(found) == len(sequence.items or ()) else None
+
+
 @rule("ConcatFromSequence")
 def _concat_from_sequence(ctx: NodeContext) -> None:
     sequence = _sequence(ctx, 0)
@@ -140,18 +165,22 @@ def _concat_from_sequence(ctx: NodeContext) -> None:
         return
     unknown = Unknown("the elements of the sequence differ in size")
     common: list[DimLike] = [unknown if dim is None else dim for dim in sequence.common]
-    if ctx.attr("new_axis", 0):
+    shapes = _shapes(sequence)
+    stack = bool(ctx.attr("new_axis", 0))
+    if shapes is not None:
+        along = -1 if stack else ctx.axis(len(common))
+        common = [ZERO if k == along else common_dim(ctx, shapes, k, True) for k in range(len(common))]
+    if stack:
         axis = ctx.axis(len(common) + 1)
         number: DimLike = Unknown("the length of the sequence is unknown")
         ctx.set(0, (*common[:axis], sequence.length or number, *common[axis:]), sequence.elem)
         return
     axis = ctx.axis(len(common))
     size = sequence.common[axis]
-    if sequence.items is not None:
-        total = ZERO
-        for item in sequence.items:
-            total = total + (item.dims[axis] if item.dims is not None else 0)
-        common[axis] = total
+    if shapes is not None:
+        common[axis] = sum((dims[axis] for dims in shapes), start=ZERO)
+    elif sequence.cut is not None and sequence.cut[0] == axis:
+        common[axis] = sequence.cut[1]
     elif size is not None and sequence.length is not None:
         common[axis] = size * sequence.length
     else:
