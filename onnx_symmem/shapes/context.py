@@ -14,7 +14,8 @@ from onnx_symmem.shapes.values import Between, Item, PartialValue
 
 if TYPE_CHECKING:
     from onnx_symmem.shapes.facts import Facts
-    from onnx_symmem.shapes.scope import Scope, State
+    from onnx_symmem.shapes.scope import Scope
+    from onnx_symmem.shapes.states import State
 
 __all__ = ["DimLike", "NodeContext", "Unknown", "Unresolved"]
 

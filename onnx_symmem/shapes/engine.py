@@ -21,7 +21,8 @@ from onnx_symmem.shapes.context import NodeContext, Unknown
 from onnx_symmem.shapes.declared import DeclaredDims
 from onnx_symmem.shapes.facts import Facts, strongest
 from onnx_symmem.shapes.growth import is_grown
-from onnx_symmem.shapes.scope import Scope, State
+from onnx_symmem.shapes.scope import Scope
+from onnx_symmem.shapes.states import State
 from onnx_symmem.shapes.table import Assumption, Dims, GraphShapes, ModelShapes, Relation, UnknownDim
 from onnx_symmem.shapes.values import Item, PartialValue, follows
 

@@ -17,7 +17,8 @@ from onnx import TensorProto
 from onnx_symmem.expr.expression import ONE, ZERO, Expr, maximum
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown
 from onnx_symmem.shapes.registry import rule
-from onnx_symmem.shapes.scope import Scope, SequenceState, State, merge_dims
+from onnx_symmem.shapes.scope import Scope
+from onnx_symmem.shapes.states import SequenceState, State, merge_dims
 from onnx_symmem.shapes.values import PartialValue
 
 __all__: list[str] = []

@@ -9,7 +9,7 @@ from onnx import TensorProto
 from onnx_symmem.expr.expression import ONE, Expr
 from onnx_symmem.shapes.context import NodeContext, Unknown, Unresolved
 from onnx_symmem.shapes.registry import ML, rule
-from onnx_symmem.shapes.scope import SequenceState, State
+from onnx_symmem.shapes.states import SequenceState, State
 
 __all__: list[str] = []
 

@@ -9,7 +9,7 @@ from onnx_symmem.graph.view import declared_dims
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown, Unresolved
 from onnx_symmem.shapes.registry import rule
 from onnx_symmem.shapes.rules.movement import common_dim, split_sizes
-from onnx_symmem.shapes.scope import SequenceState, State, merge_dims
+from onnx_symmem.shapes.states import SequenceState, State, merge_dims
 from onnx_symmem.shapes.table import Dims
 from onnx_symmem.shapes.values import PartialValue
 
