@@ -27,6 +27,7 @@ PARTS: Mapping[str, str] = {
     "orders": "every scheduler on every family: peak over the certified bound",
     "shapes_corpus": "inferred dims of the corpus, at every level, against real runs; speed",
     "node_shapes": "inferred dims of ONNX's node tests at random sizes, 0 and 1 among them",
+    "edge_shapes": "inferred dims of the corpus at sizes 0, 1, 2 and 3 against real runs",
     "exact_shapes": "the plan for all shapes against plans made for single shapes",
     "verdicts": "how symbolic comparisons come out, by tier, graph and domain width",
     "algebra": "how fast sizes are compared, read and printed, beside sympy",

@@ -14,7 +14,14 @@ from onnx_symmem.expr.samples import legal_near
 from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.shapes.table import ModelShapes
 
-__all__ = ["compare_shapes", "draw_feeds", "random_shapes", "run_all_outputs", "session_of_all_outputs"]
+__all__ = [
+    "bytes_of_outputs",
+    "compare_shapes",
+    "draw_feeds",
+    "random_shapes",
+    "run_all_outputs",
+    "session_of_all_outputs",
+]
 
 _TRIES = 60  # per wanted shape
 
@@ -64,12 +71,12 @@ def random_shapes(
             break
         wanted = {n: int(rng.integers(low[n], high[n] + 1)) for n in names}
         legal = legal_near(shapes.domain, rest | wanted)
-        if legal is not None and _bytes(shapes, legal) <= most_bytes:
+        if legal is not None and bytes_of_outputs(shapes, legal) <= most_bytes:
             found.setdefault(tuple(legal[n] for n in names), {n: legal[n] for n in names})
     return list(found.values())
 
 
-def _bytes(shapes: ModelShapes, at: Mapping[str, int]) -> int:
+def bytes_of_outputs(shapes: ModelShapes, at: Mapping[str, int]) -> int:
     """Bytes of all node outputs of known size, 4 bytes an element."""
     total = 0
     for value, dims in zip(shapes.graph.view.values, shapes.graph.dims, strict=True):

@@ -1,9 +1,8 @@
-"""If, Loop and Scan: subgraphs are inferred with what is known of their inputs and of outer values.
+"""If and Loop: subgraphs are inferred with what is known of their inputs and of outer values.
 
 An If runs one of two branches: what both say holds, and a known condition decides. The carried values of
 a Loop start as given and are widened, dim by dim, until an iteration no longer changes them; a dim that
-grows by the same amount in every iteration of a known number is stated exactly. The states of a Scan keep
-their shapes: ONNX Runtime writes each iteration's into the place of the one before, and runs at least one.
+grows by the same amount in every iteration of a known number is stated exactly.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from onnx_symmem.shapes.scope import Scope
 from onnx_symmem.shapes.states import SequenceState, State, merge_dims
 from onnx_symmem.shapes.values import PartialValue
 
-__all__: list[str] = []
+__all__ = ["outside", "scanned_dims"]
 
 
 @rule("If")
@@ -261,9 +260,9 @@ def _loop(ctx: NodeContext) -> None:
         length = trips
     for k, state in enumerate(results[1 + count :], start=count):
         if trips == 0:
-            ctx.set(k, _never_scanned(loop.body, 1 + k, state), state.elem or None)
+            ctx.set(k, _neverscanned_dims(loop.body, 1 + k, state), state.elem or None)
         else:
-            ctx.set(k, _scanned(ctx, state, loop.once[1 + k], length, inner), state.elem or None)
+            ctx.set(k, scanned_dims(ctx, state, loop.once[1 + k], length, inner), state.elem or None)
             _needs_iteration(ctx, k, loop.body)
 
 
@@ -275,7 +274,7 @@ def _needs_iteration(ctx: NodeContext, k: int, body: Scope) -> None:
         ctx.scope.assume(ctx, dims[0], ONE, "a loop without an iteration gives no rank", "nonempty")
 
 
-def _never_scanned(body: Scope, k: int, state: State) -> list[DimLike] | None:
+def _neverscanned_dims(body: Scope, k: int, state: State) -> list[DimLike] | None:
     """Dims of a scanned output without an iteration: what the body's output is declared as, names as 0.
 
     Without a declared shape ONNX Runtime makes it of rank 1, or of the rank that it can see by itself.
@@ -296,14 +295,14 @@ def _never_scanned(body: Scope, k: int, state: State) -> list[DimLike] | None:
     return result
 
 
-def _outside(dim: Expr, inner: Mapping[str, Expr | None]) -> DimLike:
+def outside(dim: Expr, inner: Mapping[str, Expr | None]) -> DimLike:
     """A dim of the body as seen from outside: sizes that change with the iteration have no one value."""
     if not dim.symbols() & inner.keys():
         return dim
     return Unknown("its size is made inside the loop", _outer_bound(dim, inner))
 
 
-def _scanned(
+def scanned_dims(
     ctx: NodeContext,
     state: State,
     once: State,
@@ -323,7 +322,7 @@ def _scanned(
     if certain and once.dims is not None and len(once.dims) == len(state.dims):
         result = list(once.dims)
     else:
-        result = [_outside(dim, inner) for dim in state.dims]
+        result = [outside(dim, inner) for dim in state.dims]
     if not certain:
         reason = "its size is open where the loop does not run at all"
         result = [Unknown(reason, d.bound if isinstance(d, Unknown) else Expr.lift(d)) for d in result]
@@ -359,69 +358,3 @@ def _after_loop(
             name = ctx.scope.view.values[ctx.node.outputs[k]].name if ctx.wants(k) else f"carried value {k}"
             dims.append(ctx.scope.run.fresh(unknown, name, axis, ctx.node.op, ctx.label))
     return State(tuple(dims), state.elem, state.value)
-
-
-@rule("Scan")
-def _scan(ctx: NodeContext) -> None:
-    attribute = ctx.attr("num_scan_inputs")
-    offset = 1 if ctx.version == 8 else 0  # opset 8 has sequence_lens first and a batch axis
-    count = ctx.count - offset - int(attribute)
-    start = [ctx.scope.state(k) for k in ctx.node.inputs[offset : offset + count]]
-    scanned: list[State] = []
-    length: Expr | None = None
-    axes = ctx.attr("scan_input_axes", (0,) * int(attribute))
-    for k in range(int(attribute)):
-        dims, elem = ctx.dims(offset + count + k), ctx.elem(offset + count + k)
-        if dims is None:
-            scanned.append(State(None, elem))
-            continue
-        axis = axes[k] + len(dims) if axes[k] < 0 else axes[k]
-        axis = 1 if offset else axis
-        length = (
-            dims[axis] if length is None else ctx.same(length, dims[axis], "Scan inputs are equally long")
-        )
-        rest = (*dims[:axis], *dims[axis + 1 :])
-        scanned.append(State(rest[1:] if offset else rest, elem))
-    if offset:
-        start = [State(None if s.dims is None else s.dims[1:], s.elem) for s in start]
-    if length is not None and not offset:
-        ctx.limit(length - 1, "Scan runs at least once")
-    run = ctx.scope.run
-    mark = len(run.unknowns)
-    body = ctx.scope.child(ctx.node, "body", [*(State(s.dims, s.elem) for s in start), *scanned])
-    inner = {u.symbol: u.bound for u in run.unknowns[mark:]}
-    results = list(body.results())
-    batch = ctx.need(offset + count)[:1] if offset else ()
-    kept: dict[Expr, Expr] = {}
-    for k, (first, last) in enumerate(zip(start, results, strict=False)):
-        final = _kept_state(ctx, first, last, inner, kept)
-        ctx.set(k, None if final is None else (*batch, *final), first.elem or last.elem or None)
-    out_axes = ctx.attr("scan_output_axes", (0,) * (len(results) - count))
-    for k, state in enumerate(results[count:]):
-        known = Unknown("the length of the scanned inputs is unknown") if length is None else length
-        if state.dims is not None:
-            state = State(tuple(_in_terms_of(ctx, dim, kept) for dim in state.dims), state.elem)
-        dims_out = _scanned(ctx, state, State(None), known, inner, out_axes[k])
-        ctx.set(count + k, None if dims_out is None else (*batch, *dims_out), state.elem or None)
-
-
-def _in_terms_of(ctx: NodeContext, dim: Expr, kept: Mapping[Expr, Expr]) -> Expr:
-    """A dim of the body with what equals a state's dim replaced by that."""
-    if dim in kept:
-        return kept[dim]
-    named = {y.as_atom(): x for y, x in kept.items()}
-    return ctx.simplify(dim.substitute({a.name: x for a, x in named.items() if a and a.kind == "symbol"}))
-
-
-def _kept_state(
-    ctx: NodeContext, first: State, last: State, inner: Mapping[str, Expr | None], kept: dict[Expr, Expr]
-) -> list[DimLike] | None:
-    """Dims of a Scan's state, which no iteration changes; `kept` collects other expressions of the same."""
-    if first.dims is None or last.dims is None or len(first.dims) != len(last.dims):
-        known = first.dims if first.dims is not None else last.dims
-        return None if known is None else [_outside(dim, inner) for dim in known]
-    for x, y in zip(first.dims, last.dims, strict=True):
-        if x != y:
-            ctx.same(x, y, "a state of Scan keeps its shape")
-            kept[y] = x
-    return list(first.dims)
