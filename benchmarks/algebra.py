@@ -38,7 +38,8 @@ from onnx_symmem.expr.text import parse
 __all__ = ["GRAPHS", "Question", "main", "random_polynomials", "run"]
 
 GRAPHS = ("transformer_train", "encoder_decoder", "nasnet", "series_parallel_0", "bert_6l_train",
-          "llama_4l_train", "resnet50_train", "segformer_hw", "sd_unet_train")  # fmt: skip
+          "llama_4l_train", "resnet50_train", "segformer_hw", "sd_unet_train", "densenet121_hw",
+          "fasterrcnn_mnv3_nms")  # fmt: skip
 SINGLE, BATCHED = 20_000, 500_000  # comparisons a second that are asked for
 _THREADS = "OPENBLAS_NUM_THREADS"
 _PAIRS = 3_000
@@ -219,7 +220,8 @@ def run(only: Sequence[str] = ()) -> Page:
                 "Comparisons a second",
                 ("pairs of", "first time", "single", "batched", *kinds_titles),
                 tuple(comparisons),
-                """first time: with all tables still to be made; batched: samples and linear maps on 200,000
+                """first time: with all tables still to be made; single: the same pairs again, where what took
+                sectors or boxes, or was left open, is remembered; batched: samples and linear maps on 200,000
                 pairs of rows of the memory profile at once. Verdicts are those of the single comparisons.""",
                 digits=0,
             ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise, permutations, product
 from math import comb, gcd, lcm
 
@@ -37,6 +38,8 @@ from onnx_symmem.expr.proof import (
 from onnx_symmem.expr.scaled import lines_of
 
 __all__ = ["Certificate", "Images", "Region", "check", "replace_deep"]
+
+_KEPT = 4096  # replacements: those inside of facts come again in every case
 
 Images = dict[tuple[Atom, str, Expr], Expr]
 """(atom, name, value) to the atom with the symbol replaced by the value."""
@@ -209,8 +212,11 @@ def _points_hold(at: Region, values: tuple[int, ...]) -> bool:
     return next(given, None) is None
 
 
+@lru_cache(maxsize=_KEPT)
 def replace_deep(expr: Expr, atom: Atom, value: Expr) -> Expr:
     """The expression with an atom replaced, inside other atoms too."""
+    if not atom.symbols() <= expr.symbols():
+        return expr
 
     def image(a: Atom) -> Expr:
         if a == atom:

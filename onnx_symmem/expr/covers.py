@@ -197,9 +197,19 @@ def _start(
         shift,
         {n: None if r.hi is None else (r.hi - r.lo) // r.divisor for n, r in ranges.items()},
         frozenset(),
-        tuple(domain.facts()[i].substitute(shift) for i in facts),
+        tuple(_shifted(domain, i) for i in facts),
     )
     return state, symbols, facts
+
+
+def _shifted(domain: Domain, fact: int) -> Expr:
+    """A fact whose symbols are counted from their lower ends."""
+    kept: dict[int, Expr] = domain.memo("shifted facts")
+    if fact not in kept:
+        expr = domain.facts()[fact]
+        ranges = {name: domain.range_of(name) for name in expr.symbols()}
+        kept[fact] = expr.substitute({n: r.lo + r.divisor * Expr.symbol(n) for n, r in ranges.items()})
+    return kept[fact]
 
 
 def _related(domain: Domain, names: set[str]) -> tuple[int, ...]:

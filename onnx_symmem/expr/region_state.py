@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 from onnx_symmem.expr.atom import SYMBOL, Atom, with_inner
 from onnx_symmem.expr.expression import Expr
@@ -16,6 +16,9 @@ from onnx_symmem.expr.interval import Intervals
 from onnx_symmem.expr.proof import Between, Empty, Lower, Proof, Tighten
 
 __all__ = ["RegionState", "Step", "use_fact"]
+
+_KEPT_WIDTHS = 256  # widths of variables whose bounds are kept
+_KEPT_IMAGES = 4096
 
 Step = Callable[[Proof], Proof]
 
@@ -33,25 +36,37 @@ class RegionState:
 
     def put(self, name: str, value: Expr, width: int | None, real: bool = False) -> RegionState:
         """The state with a variable replaced by an expression of variables."""
-        new = {name: value}
         return replace(
             self,
-            images={a: e.substitute(new) for a, e in self.images.items()},
-            values={n: e.substitute(new) for n, e in self.values.items()},
+            images={a: _put(e, name, value) for a, e in self.images.items()},
+            values={n: _put(e, name, value) for n, e in self.values.items()},
             widths={**self.widths, name: width},
             reals=self.reals | {name} if real else self.reals,
-            facts=tuple(fact.substitute(new) for fact in self.facts),
+            facts=tuple(_put(fact, name, value) for fact in self.facts),
         )
 
     def intervals(self) -> Intervals:
         """Bounds of expressions of the variables."""
-        return Intervals(lambda name: (0, self.widths[name]))
+        return _intervals_within(frozenset(self.widths.items()))
 
     def others(self) -> list[Atom]:
         """Atoms that are not symbols, those inside of others included, in a fixed order."""
         inside = with_inner(atom for image in self.images.values() for atom in image.atoms())
         found = [atom for atom in inside if atom.kind != SYMBOL]
         return sorted(found, key=lambda a: (-len(a.key[1]), a.key))
+
+
+# Sets of atoms that share symbols take the same facts to the same expressions and widths.
+@lru_cache(maxsize=_KEPT_IMAGES)
+def _put(expr: Expr, name: str, value: Expr) -> Expr:
+    return expr.substitute({name: value})
+
+
+@lru_cache(maxsize=_KEPT_WIDTHS)
+def _intervals_within(items: frozenset[tuple[str, int | None]]) -> Intervals:
+    """Bounds by the widths of variables."""
+    widths = dict(items)
+    return Intervals(lambda name: (0, widths[name]))
 
 
 def use_fact(state: RegionState, prefer_integers: bool) -> tuple[Step, RegionState | None] | None:
