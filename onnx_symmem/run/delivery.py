@@ -20,6 +20,7 @@ import onnx
 from onnx_symmem.expr.plan_order import PlanOrder, plan_le
 from onnx_symmem.expr.samples import legal_near
 from onnx_symmem.graph.load import LoadedModel
+from onnx_symmem.graph.view import GraphView
 from onnx_symmem.memory.anchoring import Anchoring, anchored_file, fewer_anchors
 from onnx_symmem.memory.execution_order import default_order
 from onnx_symmem.memory.peak import Peak, peak
@@ -35,9 +36,10 @@ from onnx_symmem.rewrite.anchors import Anchor, add_anchors
 from onnx_symmem.rewrite.reorder import reorder_nodes
 from onnx_symmem.rewrite.reticence import Reticence, reticent
 from onnx_symmem.rewrite.separation import separate_buffers
+from onnx_symmem.rewrite.steady_layout import SteadyLayout, steady, unused_mark
 from onnx_symmem.rewrite.value_info import optional_values, write_dims
 from onnx_symmem.run.at_load import keys_at_load
-from onnx_symmem.run.unchanged import changed_nodes, telling_dims
+from onnx_symmem.run.unchanged import changed_nodes, kept_layout, telling_dims
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import GraphShapes, ModelShapes
 
@@ -56,11 +58,11 @@ _ROUNDS = 6  # of leaving out anchors; each but the first has a shape more, at w
 class Delivered:
     """A model with anchors, all dims written, and its plan.
 
-    `base` has the anchors behind its nodes, `shapes` and `sizes` are inferred of it, `proto` is the same with
-    all dims; `choice.chosen.file` is the order in which its nodes are to stand. `anchors` counts those that
-    keep the order, `separated` says that texts of dims keep buffers from being reused. `changed_at_load`
-    counts the nodes that a session that is told nothing changes as it loads the file, None where that is
-    unknown.
+    `base` has the anchors behind its nodes; those of the planned graph are at `places`, others keep ONNX
+    Runtime's layout. `shapes` and `sizes` are inferred of it, `proto` is the same with all dims;
+    `choice.chosen.file` is the order in which its nodes are to stand. `anchors` counts those that keep the
+    order, `separated` says that texts of dims keep buffers from being reused. `changed_at_load` counts the
+    nodes that a session that is told nothing changes as it loads the file, None where that is unknown.
     """
 
     base: LoadedModel
@@ -70,6 +72,7 @@ class Delivered:
     choice: OrderChoice
     anchors: int
     separated: bool
+    places: tuple[int, ...]
     notices: tuple[str, ...] = ()
     changed_at_load: int | None = None
 
@@ -96,11 +99,16 @@ def deliver_anchored(
     with it. `samples` are those of the choice's peaks.
     """
     choice, domain = planned.choice, shapes.domain
-    less = Reticence()
+    less, layout = Reticence(), SteadyLayout(unused_mark(base.proto))
     if level != "none":
         told = replace(base, proto=write_dims(base.proto, shapes))
-        less = telling_dims(told, level, prepared.options.provider)
-    writer = _Writer(base, shapes, sizes, prepared, planned.shapes, less)
+        provider = prepared.options.provider
+        # Left to itself it optimises at every level; blocks of channels are for the CPU.
+        loaded = "all" if provider == "cpu" else level
+        layout = kept_layout(told, loaded, provider)
+        less = telling_dims(replace(told, proto=steady(told.proto, layout)), loaded, provider)
+        less = replace(less, silent=less.silent | layout.unsaid)
+    writer = _Writer(base, shapes, sizes, prepared, planned.shapes, less, layout)
     outcomes = {choice.chosen.name: "proved"} if choice.never_worse == "proved" else {}
     for candidate, order, found, empty in _in_turn(writer, planned):
         written = writer.written(order, found, empty)
@@ -162,6 +170,7 @@ class _Written:
     profile: MemoryProfile
     anchors: int
     separated: bool
+    places: tuple[int, ...]
 
 
 class _Writer:
@@ -175,9 +184,10 @@ class _Writer:
         prepared: PlanInput,
         at: Sequence[Mapping[str, int]],
         less: Reticence,
+        layout: SteadyLayout,
     ) -> None:
         self.base, self.shapes, self.sizes, self.prepared = base, shapes, sizes, prepared
-        self.less = less
+        self.less, self.layout = less, layout
         self.view = shapes.graph.view
         self.values = _anchor_values(shapes.graph)
         self.graph = buffer_graph(prepared)
@@ -232,11 +242,13 @@ class _Writer:
             Anchor(v, node, self.view.values[v].name, empty and bool(dims[v]))
             for node, v in zip(found.anchored, values, strict=True)
         ]
-        base = replace(self.base, proto=add_anchors(self.base.proto, anchors, "anchor"))
+        kept = steady(self.base.proto, self.layout)
+        base = replace(self.base, proto=add_anchors(kept, anchors, "anchor"))
         shapes = infer_shapes(base.view(), self.shapes.domain)
         view, sizes = shapes.graph.view, value_sizes(shapes.graph)
-        number = {node: len(order) + k for k, node in enumerate(found.anchored)}
-        file = tuple(n if n >= 0 else number[~n] for n in found.file)
+        place = [k for k, node in enumerate(kept.graph.node) if not self.layout.is_added(node)]
+        number = {node: len(kept.graph.node) + k for k, node in enumerate(found.anchored)}
+        file = _with_producers(view, [place[n] if n >= 0 else number[~n] for n in found.file])
         runs = default_order(view, file)
         proto = reticent(write_dims(base.proto, shapes), self.less)
         provider = self.prepared.options.provider
@@ -253,7 +265,24 @@ class _Writer:
         if separated:
             proto = separate_buffers(proto, shapes, free)
             plain = reusing(proto)
-        return _Written(base, shapes, sizes, proto, file, plain, len(anchors), separated)
+        return _Written(base, shapes, sizes, proto, file, plain, len(anchors), separated, tuple(place))
+
+
+def _with_producers(view: GraphView, file: Sequence[int]) -> tuple[int, ...]:
+    """The file with nodes that it has not, each just before the first that reads its results."""
+    placed = set(file)
+    order: list[int] = []
+
+    def place(node: int) -> None:
+        for producer in view.predecessors[node]:
+            if producer not in placed:
+                placed.add(producer)
+                place(producer)
+        order.append(node)
+
+    for node in file:
+        place(node)
+    return tuple(order)
 
 
 def _anchor_values(shapes: GraphShapes) -> Mapping[int, int]:
@@ -293,12 +322,12 @@ def _delivered(
     if changed:
         words = (
             f"ONNX Runtime's own settings change {changed} nodes of the file at load: deploy it with the "
-            "settings beside it, or plan with --ort-level all for this processor"
+            "settings beside it"
         )
         notices += (words,)
     return Delivered(
         written.base, written.shapes, written.sizes, written.proto, made, written.anchors, written.separated,
-        notices, changed,
+        written.places, notices, changed,
     )  # fmt: skip
 
 

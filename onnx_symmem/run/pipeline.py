@@ -39,7 +39,7 @@ from onnx_symmem.order.selection import OrderChoice
 from onnx_symmem.order.steering import steering_shapes
 from onnx_symmem.rewrite.reorder import DELIVERIES, reorder_nodes
 from onnx_symmem.rewrite.value_info import write_dims
-from onnx_symmem.run.baseline import baseline_plan, file_order, usable_baseline
+from onnx_symmem.run.baseline import baseline_plan, file_order, settled_baseline, usable_baseline
 from onnx_symmem.run.delivery import Delivered, deliver_anchored
 from onnx_symmem.run.deployment import deployment_files
 from onnx_symmem.run.dispatched import dispatched_model
@@ -137,9 +137,12 @@ class OptimizedModel:
     @property
     def moved_nodes(self) -> int:
         """Nodes that do not stand where they would have run."""
-        # Anchors are new, and stand behind what was there before.
+        order = self.choice.chosen.order
+        if self.delivered is not None:  # with nodes that are new
+            number = {place: node for node, place in enumerate(self.delivered.places)}
+            order = tuple(number[node] for node in order if node in number)
         count = len(self.before.plan.order)
-        now = (node for node in self.choice.chosen.order if node < count)
+        now = (node for node in order if node < count)  # plan_freed may have added some behind the others
         return sum(a != b for a, b in zip(self.before.plan.order, now, strict=True))
 
 
@@ -215,6 +218,9 @@ def optimize_model(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onnx-symmem-")))
             base, level, more = usable_baseline(model, level, options.provider, folder)
             notices += more
+            if anchored and level != "none":
+                base, more = settled_baseline(base, level, options.provider, folder)
+                notices += more
         with clock.stage("shapes", "inferring shapes"):
             view = base.view()
             shapes = infer_shapes(view, spec)
@@ -260,22 +266,27 @@ def optimize_model(
         with clock.stage("check", "checking the plan"):
             check_choice(choice, sizes, shapes.domain, samples)
         proto, dispatch, levels = None, None, None
+
+        def versions() -> Dispatch | None:
+            others = (*planned.candidates, *planned.specialists)
+            symbols = shapes.input_symbols
+            return choose_versions(choice.chosen, others, shapes.domain, symbols, planned.shapes)
+
         if delivered is not None:
             proto = reorder_nodes(delivered.proto, choice.chosen.file, "default", options.delivery)
         elif options.levels is not None:
             with clock.stage("levels", "searching levels"):
+                found = versions() if options.dispatch else None
                 levels, more = plan_limit(
-                    options.levels, shapes, keys, sizes, prepared["priority"], choice, samples, clock.tick
-                )
+                    options.levels, shapes, keys, sizes, prepared["priority"], choice, samples, clock.tick,
+                    () if found is None else [v.candidate.order for v in found.versions[1:]],
+                )  # fmt: skip
                 proto, levels = levelled_model(base, shapes, levels, samples, model.label, options.provider)
                 notices += more
         elif options.dispatch and _is_version(choice, before):
             comparing = "comparing orders shape by shape"
             with clock.stage("dispatch", comparing):
-                dispatch = choose_versions(
-                    choice.chosen, (*planned.candidates, *planned.specialists), shapes.domain,
-                    shapes.input_symbols, planned.shapes,
-                )  # fmt: skip
+                dispatch = versions()
                 if dispatch is not None:
                     clock.tick(comparing, 1, 4)
                     check_dispatch(dispatch, samples)

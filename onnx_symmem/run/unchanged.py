@@ -1,9 +1,10 @@
-"""What ONNX Runtime would still change in a file, and which dims are not to be told so that it does not.
+"""What ONNX Runtime would still change in a file, and how the file is to be written so that it does not.
 
 A file that ONNX Runtime optimised and saved is left alone when it is loaded again, as far as ONNX Runtime
 knows no more than before. Dims that are written into it may be news. The graph is optimised once more; around
 the nodes that are gone afterwards less is said of dims (rewrite/reticence.py), and further from them until
-all nodes stay.
+all nodes stay. Convolutions and pools that it would lay out for the processor at hand are written so that it
+cannot (rewrite/steady_layout.py).
 """
 
 from __future__ import annotations
@@ -14,14 +15,23 @@ from pathlib import Path
 
 import onnx
 
-from onnx_symmem.graph.load import LoadedModel, load_model
+from onnx_symmem.graph.load import LoadedModel, graphs_of, load_model
 from onnx_symmem.rewrite.reticence import Reticence, reticent
+from onnx_symmem.rewrite.steady_layout import (
+    BLOCKED_POOLS,
+    SteadyLayout,
+    convolution_weight,
+    steady,
+    unused_mark,
+)
 from onnx_symmem.run.offline import optimize_offline
 from onnx_symmem.run.session import cuda_problem
 
-__all__ = ["changed_nodes", "telling_dims"]
+__all__ = ["changed_nodes", "kept_layout", "telling_dims"]
 
 _ROUNDS = 4  # of going further from the nodes that are changed, each time twice as far
+_SILENCED = 3  # more of them, in which nothing at all is said around the nodes that are changed
+_FARTHEST = 1 << _ROUNDS
 
 
 def changed_nodes(model: LoadedModel, level: str, provider: str = "cpu") -> tuple[int, ...]:
@@ -42,27 +52,58 @@ def _identity(node: onnx.NodeProto) -> tuple[str, ...]:
     return (node.domain, node.op_type, *node.output)
 
 
+def kept_layout(model: LoadedModel, level: str, provider: str = "cpu") -> SteadyLayout:
+    """Which convolutions and pools of a file ONNX Runtime would lay out anew when it loads it at a level."""
+    graph = model.proto.graph
+    found = SteadyLayout(unused_mark(model.proto))
+    constant = {tensor.name for tensor in graph.initializer}
+    readers = (node for inner in graphs_of(graph) for node in inner.node)
+    others = {name for node in readers for name in node.input if name != convolution_weight(node)}
+    for _ in range(_ROUNDS):
+        tried = replace(model, proto=steady(model.proto, found))
+        gone = [tried.proto.graph.node[k] for k in changed_nodes(tried, level, provider)]
+        weights = frozenset(name for node in gone if (name := convolution_weight(node)) in constant)
+        pooled = {node.input[0] for node in gone if node.op_type in BLOCKED_POOLS} - found.unsaid
+        more = replace(
+            found,
+            weights=found.weights | (weights - others),
+            shared=found.shared | (weights & others),
+            pooled=found.pooled | pooled,
+        )
+        if more == found:
+            break
+        found = more
+    return found
+
+
 def telling_dims(model: LoadedModel, level: str, provider: str = "cpu") -> Reticence:
     """What a file with all dims is not to say so that ONNX Runtime leaves it alone.
 
-    Nothing where it does anyway, or where it changes the file whatever it is told.
+    Nothing where it does anyway, or where it changes the file whatever it is told. Where less and less is not
+    enough the file says nothing, as ONNX Runtime's own did.
     """
     graph = model.proto.graph
     makers = {name: node for node in graph.node for name in node.output if name}
+
+    def changed(about: Reticence) -> tuple[int, ...]:
+        return changed_nodes(replace(model, proto=reticent(model.proto, about)), level, provider)
+
     found = Reticence()
     steps = 1
-    for _ in range(_ROUNDS):
-        changed = changed_nodes(replace(model, proto=reticent(model.proto, found)), level, provider)
-        if not changed:
+    for silence in (False,) * _ROUNDS + (True,) * _SILENCED:
+        gone = changed(found)
+        if not gone:
             return found
-        around = {name for k in changed for name in (*graph.node[k].input, *graph.node[k].output)} - {""}
+        around = {name for k in gone for name in (*graph.node[k].input, *graph.node[k].output)} - {""}
         # Equal texts say that two sizes are equal, which may be enough for a fusion, too.
-        silent = found.silent | (around & found.hidden)
+        silent = around & (around if silence else found.hidden)
         for _ in range(steps):
             around |= {name for made in around & makers.keys() for name in makers[made].input if name}
         told = found
-        found = Reticence(found.hidden | around, silent)
+        found = Reticence(found.hidden | around, found.silent | silent)
         if found == told:
             break
-        steps *= 2
-    return Reticence()
+        steps = min(2 * steps, _FARTHEST)
+    everything = frozenset(makers)
+    found = Reticence(everything, everything)
+    return Reticence() if changed(found) else found

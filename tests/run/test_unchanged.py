@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,10 @@ from onnx_symmem.errors import UnsupportedModel, UsageError
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.order.limits import SearchLimits, within_budget
 from onnx_symmem.rewrite.reticence import Reticence, reticent
+from onnx_symmem.rewrite.steady_layout import SteadyLayout, steady, unused_mark
 from onnx_symmem.rewrite.value_info import write_dims
+from onnx_symmem.run import baseline
+from onnx_symmem.run.baseline import settled_baseline
 from onnx_symmem.run.measure import measure
 from onnx_symmem.run.processor import PROCESSOR, blocks_here
 from onnx_symmem.run.session import create_session, shipped
@@ -98,12 +102,115 @@ def test_the_file_keeps_its_plan_where_a_session_is_told_nothing(tmp_path: Path)
     assert own.runs[0].requested_peak == measured.predicted_peak
 
 
+def pools() -> onnx.ModelProto:
+    """Pools of 32 channels, two of them of one tensor, whose shape the model takes, too."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 32, "h", "w"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    s = helper.make_tensor_value_info("s", TensorProto.INT64, [4])
+    same = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    nodes = [
+        helper.make_node("Erf", ["x"], ["a"]),
+        helper.make_node("Shape", ["a"], ["s"]),
+        helper.make_node("MaxPool", ["a"], ["b"], **same),
+        helper.make_node("AveragePool", ["a"], ["c"], **same),
+        helper.make_node("Mul", ["b", "c"], ["d"]),
+        helper.make_node("GlobalAveragePool", ["d"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "pools", [x], [y, s])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def read_twice(opset: int = 17, ir_version: int = 9) -> onnx.ModelProto:
+    """The weight of a convolution that its gradient reads, too: a transposed convolution."""
+    model = convolutions()
+    model.opset_import[0].version, model.ir_version = opset, ir_version
+    (product,) = (node for node in model.graph.node if node.op_type == "Mul")
+    product.input[1] = "t"
+    back = helper.make_node("ConvTranspose", ["c", "f"], ["t"], pads=[1, 1, 1, 1])
+    model.graph.node.insert(3, back)
+    if ir_version < 4:
+        model.graph.input.append(helper.make_tensor_value_info("f", TensorProto.FLOAT, [32, 32, 3, 3]))
+    return model
+
+
+def old_convolutions() -> onnx.ModelProto:
+    """Of an IR in which every weight is an input, too."""
+    model = convolutions()
+    model.ir_version, model.opset_import[0].version = 3, 8
+    model.graph.input.append(helper.make_tensor_value_info("f", TensorProto.FLOAT, [32, 32, 3, 3]))
+    for node in model.graph.node:
+        if node.op_type == "Erf":
+            node.op_type = "Tanh"
+    return model
+
+
 @pytest.mark.skipif(not blocks_here(), reason="convolutions have no layout of their own on this processor")
-def test_convolutions_keep_their_layout_at_level_all_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("make", "open_weights", "added"),
+    [
+        (convolutions, {"f"}, 0),
+        (old_convolutions, {"f"}, 0),
+        (pools, set(), 4),
+        (read_twice, set(), 6),
+        (lambda: read_twice(13), set(), 6),
+        (lambda: read_twice(13, 3), set(), 6),
+    ],
+    ids=["convolutions", "ir3", "pools", "shared", "shared-opset13", "shared-ir3"],
+)
+def test_convolutions_and_pools_stay_where_a_session_is_told_nothing(
+    tmp_path: Path, make: Callable[[], onnx.ModelProto], open_weights: set[str], added: int
+) -> None:
+    """At level extended: the file is for every processor, and no default of ONNX Runtime lays it out anew."""
     shape = {"n": 2, "h": 5, "w": 6}
-    plain = optimize(convolutions(), tmp_path / "plain.onnx", delivery="anchors", search=QUICK)
-    assert plain.figures.delivery.changed_at_load >= 2
-    assert any("--ort-level all" in notice for notice in plain.figures.notices)
+    out = tmp_path / "m.onnx"
+    found = optimize(make(), out, delivery="anchors", search=QUICK)
+    assert found.figures.delivery.changed_at_load == 0
+    assert found.figures.verified
+    assert PROCESSOR not in {entry.key for entry in found.proto.metadata_props}
+    assert {i.name for i in found.proto.graph.input} - {"x"} == open_weights
+    planned = len(found.details.before.plan.order) + found.figures.delivery.anchors
+    assert len(found.proto.graph.node) == planned + added
+    assert 0 <= found.figures.moved_nodes <= planned
+    # Nobody has to feed a weight, and it is no input to those who ask.
+    assert [i.name for i in create_session(out).get_inputs()] == ["x"]
+    measured = measure(out, shape, latency_runs=0)
+    own = measure(out, shape, settings=shipped(), latency_runs=0, plan=measured.settings)
+    assert own.prediction.why_not == ""
+    assert measured.nodes_equal == 1
+    assert own.runs[0].requested_peak == measured.predicted_peak == found.details.after.at(measured.shape)
+
+
+def test_what_is_added_takes_no_name_of_the_model() -> None:
+    model = pools()
+    model.graph.node[0].name = "erf/as_it_is"
+    layout = SteadyLayout(unused_mark(model), pooled=frozenset({"a"}))
+    written = steady(model, layout)
+    assert [node.name for node in written.graph.node if layout.is_added(node)] == [
+        "a/as_it_is_/shape",
+        "a/as_it_is_",
+    ]
+    assert [node.input[0] for node in written.graph.node if node.op_type.endswith("Pool")] == [
+        "a/as_it_is_",
+        "a/as_it_is_",
+        "d",
+    ]
+
+
+def test_a_graph_that_changes_again_is_planned_as_it_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter([(3,), (), ()])
+    monkeypatch.setattr(baseline, "changed_nodes", lambda *_: next(left))
+    model = load_model(halves())
+    settled, notices = settled_baseline(model, "extended", "cpu", tmp_path)
+    assert settled is not model
+    assert "once more" in notices[0]
+    assert settled_baseline(settled, "extended", "cpu", tmp_path) == (settled, ())
+
+
+@pytest.mark.skipif(not blocks_here(), reason="convolutions have no layout of their own on this processor")
+def test_convolutions_keep_their_layout_at_level_all(tmp_path: Path) -> None:
+    shape = {"n": 2, "h": 5, "w": 6}
     out = tmp_path / "laid_out.onnx"
     found = optimize(convolutions(), out, delivery="anchors", search=QUICK, ort_level="all")
     assert found.figures.delivery.changed_at_load == 0
