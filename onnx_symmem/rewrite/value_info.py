@@ -4,7 +4,8 @@ ONNX Runtime writes an op's result over its input only where both shapes agree d
 as the same `dim_param` text (`SameSize`, allocation_planner.cc). Every value therefore gets the canonical
 text of its dims: equal expressions, equal texts. Texts of graph inputs and outputs are a contract with
 the caller and stay as they are; a dim of an input that has no name gets the one that inference gave it, so
-that other dims can refer to it, and a dim of an output that can never be what the file says is corrected.
+that other dims can refer to it; a dim of an output that can never be what the file says is corrected, and an
+output without dims gets them.
 
 A node that can never run, as in a branch that is never taken, does not keep ONNX Runtime from loading a file
 as long as it cannot see the dims. What such a node is computed from therefore keeps what the file says.
@@ -40,7 +41,21 @@ def write_dims(model: onnx.ModelProto, shapes: ModelShapes) -> onnx.ModelProto:
     if never:
         _hide(shapes.graph, never, hidden)
     _write_graph(result.graph, shapes.graph, shapes, hidden)
+    _complete_outputs(result.graph, shapes.graph, hidden.get(id(shapes.graph.view), set()))
     return result
+
+
+def _complete_outputs(graph: onnx.GraphProto, shapes: GraphShapes, unseen: set[int]) -> None:
+    """Type and dims of outputs for which the file declares none; ONNX asks for both."""
+    wrapped = optional_values(shapes.view, frozenset())
+    for info in graph.output:
+        index = shapes.view.index[info.name]
+        dims, elem_type = shapes.dims[index], shapes.elem_types[index]
+        if index in unseen or index in wrapped or dims is None or not elem_type:
+            continue
+        kind = info.type.WhichOneof("value")
+        if kind is None or (kind == "tensor_type" and not info.type.tensor_type.HasField("shape")):
+            _set_tensor(info.type, elem_type, dims)
 
 
 def _hide(

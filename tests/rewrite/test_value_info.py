@@ -1,3 +1,5 @@
+import onnx
+import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from onnx_symmem.graph.load import load_model
@@ -114,3 +116,43 @@ def test_optionals_are_not_declared_as_tensors():
     result = write_dims(loaded.proto, infer_shapes(loaded.view()))
     assert [i.name for i in result.graph.value_info] == ["t"]
     assert create_session(result).get_outputs()[0].name == "y"
+
+
+def test_outputs_without_dims_get_them_and_the_file_is_valid():
+    inner = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["still"]),
+            helper.make_node("Concat", ["v", "x"], ["grown"], axis=0),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("v", TensorProto.FLOAT, ["p", "q"]),
+        ],
+        [onnx.ValueInfoProto(name=name) for name in ("still", "grown")],
+    )
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["found"]),
+        helper.make_node("Transpose", ["x"], ["turned"]),
+        helper.make_node("Loop", ["times", "", "x"], ["long"], body=inner),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "k"]),
+        helper.make_tensor_value_info("times", TensorProto.INT64, []),
+    ]
+    outputs = [onnx.ValueInfoProto(name="found"), helper.make_tensor_value_info("turned", 1, None)]
+    outputs.append(onnx.ValueInfoProto(name="long"))
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    loaded = load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
+    shapes = infer_shapes(loaded.view())
+    written = write_dims(loaded.proto, shapes)
+    onnx.checker.check_model(written, full_check=True)
+    onnx.shape_inference.infer_shapes(written, check_type=True, strict_mode=True)
+    ort.InferenceSession(written.SerializeToString(), providers=["CPUExecutionProvider"])
+    again = infer_shapes(load_model(written).view())
+    for name in ("found", "turned", "long"):
+        assert again.graph.of(name) == shapes.graph.of(name) is not None
+    found, turned, long = (o.type.tensor_type for o in written.graph.output)
+    assert (found.elem_type, turned.elem_type, long.elem_type) == (TensorProto.INT64, 1, 1)
+    assert [d.dim_param for d in turned.shape.dim] == ["k", "n"]

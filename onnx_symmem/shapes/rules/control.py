@@ -355,6 +355,9 @@ def _after_loop(
             dims.append(ctx.simplify(begin + trips * step))
         else:
             unknown = Unknown("its size is made inside the loop")
-            name = ctx.scope.view.values[ctx.node.outputs[k]].name if ctx.wants(k) else f"carried value {k}"
-            dims.append(ctx.scope.run.fresh(unknown, name, axis, ctx.node.op, ctx.label))
+            out = ctx.scope.view.values[ctx.node.outputs[k]] if ctx.wants(k) else None
+            name = f"carried value {k}" if out is None else out.name
+            known = out.dims if out is not None and len(out.dims or ()) == len(last.dims) else None
+            hint = None if known is None else known[axis]
+            dims.append(ctx.scope.run.fresh(unknown, name, axis, ctx.node.op, ctx.label, hint))
     return State(tuple(dims), state.elem, state.value)
