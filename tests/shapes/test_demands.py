@@ -166,3 +166,54 @@ def test_attention_agrees_on_batch_heads_and_sizes() -> None:
     of = helper.make_graph([node("Attention", "q k v", "y")], "g", inputs, [onnx.ValueInfoProto(name="y")])
     found = infer(model(of, 24)).domain.equalities
     assert len(found) == 5  # batch twice, size of a head, heads of key and value, their length
+
+
+POSITIONS = {
+    "a range": [],
+    "a range with axes": [node("Unsqueeze", "r zero1", "u"), node("Expand", "u full", "p")],
+    "shifted": [node("Add", "r two", "q"), node("Add", "two q", "p")],
+}
+
+
+@pytest.mark.parametrize(("name", "most"), [("a range", 9), ("a range with axes", 9), ("shifted", 5)])
+def test_a_table_of_positions_limits_the_length(name: str, most: int) -> None:
+    nodes = [
+        node("Shape", "x", "s", end=1),
+        node("Squeeze", "s zero1", "n"),
+        node("Range", "zero n one", "r"),
+        *([node("Concat", "three s", "full", axis=0)] if "axes" in name else []),
+        *POSITIONS[name],
+        node("Gather", f"table {'p' if POSITIONS[name] else 'r'}", "y"),
+    ]
+    used = {i for one in nodes for i in one.input}
+    constants = {
+        "zero": np.array(0), "one": np.array(1), "two": np.array(2), "zero1": [0], "three": [3],
+        "table": np.ones((9, 4), np.float32),
+    }  # fmt: skip
+    of = graph(nodes, [X], "y", **{k: v for k, v in constants.items() if k in used})
+    assert [limit.text for limit in infer(of).limits] == [f"a <= {most}"]
+    assert assert_true_at(model(of), *sizes(a=range(1, 13), b=(1,))) == most
+    # Nothing is looked up where there are no positions.
+    domain = Domain({"a": SymbolRange(0), "b": SymbolRange(1)})
+    assert_right(model(of), {"a": 0, "b": 1}, {"a": 2, "b": 1}, domain=domain)
+
+
+def test_steps_of_positions_are_counted() -> None:
+    nodes = [
+        node("Shape", "x", "s", end=1),
+        node("Squeeze", "s zero1", "n"),
+        node("Range", "one n three", "r"),
+        node("Gather", "table r", "y"),
+    ]
+    constants = {"one": np.array(1), "three": np.array(3), "zero1": [0], "table": np.ones((9, 4), np.float32)}
+    of = graph(nodes, [X], "y", **constants)
+    domain = Domain({"a": SymbolRange(2), "b": SymbolRange(1)})
+    assert assert_true_at(model(of), *sizes(a=range(2, 18), b=(1,)), domain=domain) == 9  # up to 1 + 2*3
+
+
+@pytest.mark.parametrize(("indices", "least"), [([3], 4), ([-5], 5), ([0, 2, -1], 3), ([], 1)])
+def test_indices_that_are_constants_need_an_axis_as_long(indices: list[int], least: int) -> None:
+    of = graph([node("Gather", "x i", "y", axis=1)], [X], "y", i=np.array(indices, np.int64))
+    assert assert_true_at(model(of), *sizes(a=(1, 2), b=range(1, 8))) == 2 * (8 - least)
+    some = Domain({"a": SymbolRange(0), "b": SymbolRange(0)})
+    assert_true_at(model(of), *sizes(a=(0, 1), b=range(8)), domain=some)

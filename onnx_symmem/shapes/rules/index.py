@@ -7,13 +7,16 @@ from onnx import TensorProto
 
 from onnx_symmem.expr.expression import ONE, Expr, maximum, minimum
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown, Unresolved
+from onnx_symmem.shapes.positions import largest_element
 from onnx_symmem.shapes.registry import MICROSOFT, ML, rule
 from onnx_symmem.shapes.rules.shape_arithmetic import product
+from onnx_symmem.shapes.table import Dims
 from onnx_symmem.shapes.values import MAX_FOLLOWED, PartialValue
 
 __all__: list[str] = []
 
 INT64 = TensorProto.INT64
+MAX_LOOKED_UP = 64  # indices that are looked at one by one
 
 
 def _indices(ctx: NodeContext, k: int) -> np.ndarray | None:
@@ -28,6 +31,7 @@ def _indices(ctx: NodeContext, k: int) -> np.ndarray | None:
 def _gather(ctx: NodeContext) -> None:
     dims, chosen = ctx.need(0), ctx.need(1)
     axis = ctx.axis(len(dims))
+    _limit_rows(ctx, dims[axis], chosen)
     value = ctx.value(0)
     if value is not None:
         indices = _indices(ctx, 1)
@@ -36,6 +40,22 @@ def _gather(ctx: NodeContext) -> None:
         else:
             value = None
     ctx.set(0, (*dims[:axis], *chosen, *dims[axis + 1 :]), value=value)
+
+
+def _limit_rows(ctx: NodeContext, rows: Expr, chosen: Dims) -> None:
+    """What is looked up is there: constant indices, sizes, or the last of a range of positions."""
+    value = ctx.value(1)
+    found = () if value is None else tuple(i for i in value.items[:MAX_LOOKED_UP] if isinstance(i, Expr))
+    if not found and all(ctx.at_least(dim, 1) for dim in chosen):
+        last = largest_element(ctx, 1)
+        found = () if last is None else (last,)
+    constants = [number for number in (index.as_int() for index in found) if number is not None]
+    if constants:
+        ctx.limit(rows - 1 - max(0, *constants), "indices are within the axis")
+        ctx.limit(rows + min(-1, *constants), "indices are within the axis")
+    for index in found:
+        if not index.is_const and ctx.at_least(index, 0):
+            ctx.limit(rows - 1 - index, "indices are within the axis")
 
 
 def _inside(indices: np.ndarray, size: int) -> bool:
