@@ -266,27 +266,22 @@ def optimize_model(
         with clock.stage("check", "checking the plan"):
             check_choice(choice, sizes, shapes.domain, samples)
         proto, dispatch, levels = None, None, None
-
-        def versions() -> Dispatch | None:
-            others = (*planned.candidates, *planned.specialists)
-            symbols = shapes.input_symbols
-            return choose_versions(choice.chosen, others, shapes.domain, symbols, planned.shapes)
-
         if delivered is not None:
             proto = reorder_nodes(delivered.proto, choice.chosen.file, "default", options.delivery)
         elif options.levels is not None:
             with clock.stage("levels", "searching levels"):
-                found = versions() if options.dispatch else None
                 levels, more = plan_limit(
-                    options.levels, shapes, keys, sizes, prepared["priority"], choice, samples, clock.tick,
-                    () if found is None else [v.candidate.order for v in found.versions[1:]],
-                )  # fmt: skip
+                    options.levels, shapes, keys, sizes, prepared["priority"], choice, samples, clock.tick
+                )
                 proto, levels = levelled_model(base, shapes, levels, samples, model.label, options.provider)
                 notices += more
         elif options.dispatch and _is_version(choice, before):
             comparing = "comparing orders shape by shape"
             with clock.stage("dispatch", comparing):
-                dispatch = versions()
+                dispatch = choose_versions(
+                    choice.chosen, (*planned.candidates, *planned.specialists), shapes.domain,
+                    shapes.input_symbols, planned.shapes,
+                )  # fmt: skip
                 if dispatch is not None:
                     clock.tick(comparing, 1, 4)
                     check_dispatch(dispatch, samples)
