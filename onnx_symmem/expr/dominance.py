@@ -17,6 +17,7 @@ from onnx_symmem.expr.exact import (
     Table,
     add,
     any_in_row,
+    as_floats,
     as_integers,
     matmul,
     multiply,
@@ -177,7 +178,7 @@ class Dominators:
         step = max(1, _CHUNK // max(1, tests.columns))
         for start in range(0, min(len(lows), most), step):
             some = lows[start : min(start + step, most)]
-            payoffs = [tests.times(add(self.rows[m], -self.rows[some])).astype(np.float64) for m in pair]
+            payoffs = [as_floats(tests.times(add(self.rows[m], -self.rows[some]))) for m in pair]
             self.work -= 8 * payoffs[0].size
             parts.append(pair_interval(payoffs[0], payoffs[1]))
         rest = len(lows) - sum(len(part[2]) for part in parts)
@@ -201,8 +202,8 @@ class Dominators:
                 some, weights = some[open_rows], weights[open_rows]
                 if some.size == 0 or self.work <= 0:
                     break
-                gaps = weights @ self.rows[np.asarray(members, dtype=np.intp)].astype(np.float64)
-                if not pool.grow(gaps - self.rows[some].astype(np.float64)):
+                gaps = weights @ as_floats(self.rows[np.asarray(members, dtype=np.intp)])
+                if not pool.grow(gaps - as_floats(self.rows[some])):
                     break
             lows = _without(lows, found)
         return found
@@ -221,7 +222,7 @@ class Dominators:
                 parts.append(np.full((len(lows) - start, len(members)), np.nan))
                 break
             gaps = add(high[None, :, :], -self.rows[some][:, None, :])
-            payoffs = tests.times(gaps.reshape(-1, gaps.shape[2])).astype(np.float64)
+            payoffs = as_floats(tests.times(gaps.reshape(-1, gaps.shape[2])))
             parts.append(games_weights(payoffs.reshape(len(some), len(members), -1)))
         return np.concatenate(parts) if parts else np.zeros((0, len(members)))
 

@@ -22,6 +22,7 @@ __all__ = [
     "absolute",
     "add",
     "any_in_row",
+    "as_floats",
     "as_integers",
     "matmul",
     "multiply",
@@ -96,8 +97,8 @@ class Table:
 
     @cached_property
     def floats(self) -> FloatArray:
-        """The matrix in float64; exact where magnitudes are below 2**53."""
-        return self.array.astype(np.float64)
+        """The matrix in float64, as `as_floats` has it; exact where magnitudes are below 2**53."""
+        return as_floats(self.array)
 
     def thinned(self, step: int) -> Table:
         """Every step-th column."""
@@ -155,10 +156,21 @@ class Table:
         result[left] = none_negative(self.times(rows[left]))
         return result
 
+    def fits_floats(self, rows: IntArray) -> bool:
+        """Whether float64 has the range for rows @ array."""
+        return self._bound(rows, range(self.array.shape[0])) < _RANGE
+
     def _bound(self, rows: IntArray, used: Sequence[int]) -> int:
         """What no number of the product of rows and the used rows of the array exceeds, nor either factor."""
         largest = (self.magnitudes[j] for j in used)
         return sum(max(m, 1) * max(n, 1) for m, n in zip(_column_magnitudes(rows), largest, strict=True))
+
+
+def as_floats(a: IntArray) -> FloatArray:
+    """The nearest float64; numbers beyond 2**1000 are cut off there, which keeps signs and what sums need."""
+    if a.dtype == object and absolute(a) >= _RANGE:
+        a = np.clip(a, -_RANGE, _RANGE)
+    return a.astype(np.float64)
 
 
 def rounding(rows: FloatArray, array: FloatArray) -> FloatArray:

@@ -94,7 +94,8 @@ class Mapper:
             if width is None:
                 self.limits[name] = None
             elif name in moduli:
-                self.limits[name] = (width - numbers[name]) // moduli[name]
+                left = [(width - residue) // moduli[name] for residue in numbers[name].tolist()]
+                self.limits[name] = as_integers(left)
             else:
                 self.limits[name] = as_integers([width] * len(self.classes))
         zero = (0,) * len(names)

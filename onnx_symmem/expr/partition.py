@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.dominance import Dominance, Dominators
-from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray
+from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray, as_floats
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.expr.mixture import game_values
 from onnx_symmem.expr.parts import Halves, Part, halves_of
@@ -131,7 +131,7 @@ class Partition:
         holds, settled = np.zeros((2, len(sides)), dtype=np.int64)
         margin = np.full(len(sides), np.inf)
         for low in left[:_MAX_ROWS]:
-            lead = (values[list(self.highs)] - values[low]).astype(np.float64)
+            lead = as_floats(values[list(self.highs)] - values[low])
             scale = np.abs(lead).max(axis=0)
             lead = lead / np.where(scale > 0, scale, 1.0)
             kept = _deciding(lead)

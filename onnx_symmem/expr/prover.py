@@ -20,7 +20,16 @@ from onnx_symmem.expr.boxes import Budget, Negative, search
 from onnx_symmem.expr.class_proofs import by_sectors, found_or_leaf, write_classes, write_leaves
 from onnx_symmem.expr.covers import LINKED, RAW, RESIDUES, SHIFT, Cover, Recipe, build_cover
 from onnx_symmem.expr.domain import Domain
-from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray, Table, any_in_row, none_negative, rounding
+from onnx_symmem.expr.exact import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Table,
+    any_in_row,
+    as_floats,
+    none_negative,
+    rounding,
+)
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.grid import Grid
 from onnx_symmem.expr.proof import Leaf, Points, Proof
@@ -130,14 +139,21 @@ class Prover:
 
     def sampled(self, rows: IntArray, wide: bool = False) -> tuple[FloatArray, FloatArray]:
         """(values, bounds of their rounding errors) of rows at the sample shapes."""
-        values, floats = self.samples(wide)[2], rows.astype(np.float64)
-        return floats @ values, rounding(floats, values)
+        _, table, values = self.samples(wide)
+        if table.fits_floats(rows):
+            floats = rows.astype(np.float64)
+            return floats @ values, rounding(floats, values)
+        found = as_floats(table.times(rows))
+        return found, np.abs(found) * 2.0**-51
 
     def signs(self, rows: IntArray, few: bool = False) -> tuple[BoolArray, BoolArray]:
         """Which rows are > 0, and < 0, at some sample; `few` looks at every eighth only."""
-        values = self.samples()[2]
+        _, table, values = self.samples()
         if few:
             values = np.ascontiguousarray(values[:, ::8])
+        if not table.fits_floats(rows):
+            exact = table.times(rows)
+            return any_in_row(exact > 0), any_in_row(exact < 0)
         floats = rows.astype(np.float64)
         positive, negative = np.zeros((2, len(rows)), dtype=np.bool_)
         for start in range(0, len(rows), _SIGNS_AT_ONCE):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["draw", "legal_near"]
 
 _FAR = (1 << 13, 1 << 20)  # stand-ins for `no upper limit`: a usual large size, and one out of reach
+_FARTHEST = 1 << 1000  # what float64 has the range for
 _TRIES = 24  # random attempts per wanted sample
 _MAX_MISSES = 400  # attempts in a row that find nothing new
 
@@ -106,4 +107,7 @@ def _log_uniform(domain: Domain, name: str, rng: np.random.Generator) -> int:
     allowed = domain.range_of(name)
     step = allowed.divisor
     last = _FAR[0] // step if allowed.hi is None else (allowed.hi - allowed.lo) // step
-    return allowed.lo + step * (int((last + 1) ** float(rng.random())) - 1)
+    part = float(rng.random())
+    if last >= _FARTHEST:
+        return allowed.lo + step * ((1 << int(last.bit_length() * part)) - 1)
+    return allowed.lo + step * (int((last + 1) ** part) - 1)

@@ -21,7 +21,7 @@ from onnx_symmem.expr.atom import FLOORDIV, SYMBOL, Atom, Monomial, with_inner
 from onnx_symmem.expr.boxes import bernstein
 from onnx_symmem.expr.covers import LINKED, RESIDUES, Recipe, map_of
 from onnx_symmem.expr.domain import Domain
-from onnx_symmem.expr.exact import FloatArray
+from onnx_symmem.expr.exact import FloatArray, absolute, as_floats
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.grid import Grid
 from onnx_symmem.expr.interval import Intervals
@@ -33,7 +33,7 @@ __all__ = ["Screen", "Screened", "screen_of"]
 
 _KEPT_ROWS = 4096
 _MAX_BERNSTEIN = 256  # coefficients
-_LARGEST = 1 << 900  # coefficients beyond are not for float64
+_LARGEST = 1 << 900  # terms beyond are not for float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ class Screen:
         self._grid = Grid(self.shapes)
         self._rows: dict[Expr, _Row | None] = {}
         self._values: dict[Monomial, FloatArray] = {}
+        self._largest: dict[Monomial, int] = {}  # magnitude of a monomial's values
         self._columns: dict[Monomial, int] = {}
         self._shifted: dict[Monomial, tuple[tuple[int, int], ...]] = {}
         self._images: dict[Atom, Expr | None] = {}
@@ -104,7 +105,7 @@ class Screen:
         error = np.zeros(len(self.shapes))
         shift: dict[int, int] = {}
         for mono, c in expr.terms:
-            if not self._known(mono) or abs(c) > _LARGEST:
+            if not self._known(mono) or abs(c) * self._largest[mono] > _LARGEST:
                 return None
             value = self._values[mono] * float(c)
             low, error = low + value, error + np.abs(value)
@@ -122,9 +123,10 @@ class Screen:
             return False
         expr = Expr({mono: 1})
         try:
-            self._values[mono] = self._grid.expr(expr).astype(np.float64)
-        except (ExpressionError, OverflowError):
+            values = self._grid.expr(expr)
+        except ExpressionError:
             return False
+        self._values[mono], self._largest[mono] = as_floats(values), max(absolute(values), 1)
         polynomial = expr.map_atoms(lambda atom: self._images[atom] or expr)
         columns = ((self._columns.setdefault(m, len(self._columns)), k) for m, k in polynomial.terms)
         self._shifted[mono] = tuple(columns)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx_symmem.errors import DomainError, ExpressionError
 from onnx_symmem.expr import prover
 from onnx_symmem.expr.certificate import check
-from onnx_symmem.expr.decide import Verdict, _row_of, _verdicts, compare, compare_rows
+from onnx_symmem.expr.decide import Verdict, _row_of, _verdicts, compare, compare_rows, relations
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.matrix import PolyMatrix
@@ -49,6 +49,10 @@ def agrees(a: Expr, b: Expr, domain: Domain, verdict: Verdict, others: Sequence[
         assert (b - a).evaluate(more) < 0
     assert len(verdict.certificates) == {Kind.LE: 1, Kind.GE: 1, Kind.EQ: 2}.get(verdict.kind, 0)
     assert all(check(certificate) for certificate in verdict.certificates)
+
+
+def _digits(large: int) -> str:
+    return f"{large.bit_length()} bits"
 
 
 @settings(max_examples=150, deadline=None)
@@ -248,7 +252,7 @@ def test_ties_of_products_and_floors(a: Expr, b: Expr, tie: tuple[str, str], dom
     agrees(a, b, tied, compare(a, b, tied))
 
 
-@pytest.mark.parametrize("large", [(1 << 62) - 1, 1 << 63, 10**40])
+@pytest.mark.parametrize("large", [(1 << 62) - 1, 1 << 63, 10**40, 10**310], ids=_digits)
 def test_numbers_beyond_int64(large: int) -> None:
     a, b = parse("a*b"), parse("(a + 1)//2*b")
     assert compare(large * a, (large + 1) * a, FREE).kind is Kind.LE
@@ -260,6 +264,28 @@ def test_numbers_beyond_int64(large: int) -> None:
     matrix = PolyMatrix.from_exprs([large * a, large * b, a])
     found = compare_rows(matrix, [(0, 1), (0, 2), (2, 0)], FREE)
     assert [v.kind for v in found] == [Kind.GE, Kind.GE, Kind.LE]
+
+
+@pytest.mark.parametrize("large", [1 << 62, 1 << 63, 1 << 64, 10**40, 10**310], ids=_digits)
+def test_ranges_beyond_int64_and_float64(large: int) -> None:
+    domain = Domain({"a": SymbolRange(3, large), "b": SymbolRange(1, large, 8)})
+    claims = [("a//2*4", "2*a"), ("(a + b)//3", "a + b"), ("2*a", "a*a"), ("a*b*b", "(a*b)**2 + b")]
+    for low, high in claims:
+        verdict = compare(parse(low), parse(high), domain)
+        assert verdict.kind is Kind.LE, low
+        assert verdict.certificate is not None
+        assert check(verdict.certificate)
+    for left, right in ((parse("a"), parse("b")), (parse("a*b"), Expr.const(large))):
+        verdict = compare(left, right, domain)
+        assert verdict.kind is Kind.INCOMPARABLE
+        less, more = verdict.witnesses
+        assert domain.contains(less)
+        assert domain.contains(more)
+        assert left.evaluate(less) < right.evaluate(less)
+        assert left.evaluate(more) > right.evaluate(more)
+    rows = PolyMatrix.from_exprs([parse("a*b - b"), parse("b - a*b"), parse("a - b"), parse(f"a - {large}")])
+    found = relations(rows.rows, rows.basis, domain).listed()
+    assert [kind for kind, _ in found] == [Kind.LE, Kind.GE, Kind.INCOMPARABLE, Kind.GE]
 
 
 def test_where_no_shape_is_legal_anything_holds() -> None:

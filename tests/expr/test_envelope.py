@@ -268,6 +268,16 @@ def test_envelopes_of_huge_rows(large: int) -> None:
     assert order.check()
 
 
+def test_rows_beyond_float64_may_stay_but_none_is_lost() -> None:
+    large = 10**310
+    rows = [parse("10*a") * large, parse("10*b") * large, parse("a + 9*b") * large - 1, parse("a")]
+    found = envelope(rows, FREE)
+    assert {0, 1} <= set(found.member_rows) <= {0, 1, 2}
+    assert all(check(certificate) for certificate in found.certificates())
+    assert not plan_le(rows[:1], rows[1:], FREE).proved
+    assert plan_le(rows[3:], rows[:1], FREE).check()
+
+
 def test_rows_below_a_neighbour_are_left_out_first_and_no_row_because_of_itself() -> None:
     # Up, down, and round about: sums of the same sizes in another order.
     walk = ["0", "a", "a + b", "a*b + a + b", "a*b + b", "a*b + b + c", "b + c", "c", "c + 7*a"]
