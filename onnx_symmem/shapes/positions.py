@@ -9,15 +9,15 @@ from __future__ import annotations
 from onnx_symmem.expr.expression import Expr, ceildiv
 from onnx_symmem.shapes.context import NodeContext
 
-__all__ = ["largest_element"]
+__all__ = ["largest_element", "largest_per_column"]
 
 KEEPING = frozenset({"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 MOST_STEPS = 16
 
 
-def largest_element(ctx: NodeContext, k: int) -> Expr | None:
-    """The largest element of input k, provided that it has elements at all; None where nothing is known."""
-    scope, index, added = ctx.scope, ctx.node.inputs[k], Expr.const(0)
+def largest_element(ctx: NodeContext, index: int) -> Expr | None:
+    """The largest element of a value, provided that it has elements at all; None where nothing is known."""
+    scope, added = ctx.scope, Expr.const(0)
     for _ in range(MOST_STEPS):
         only = _scalar(ctx, index)
         if only is not None:
@@ -40,6 +40,22 @@ def largest_element(ctx: NodeContext, k: int) -> Expr | None:
         else:
             return None
     return None
+
+
+def largest_per_column(ctx: NodeContext, index: int) -> list[Expr | None]:
+    """The same for every position on the last axis of a value that is put together along it."""
+    view = ctx.scope.view
+    producer = view.values[index].producer
+    dims = ctx.scope.dims[index]
+    if producer < 0 or dims is None or view.nodes[producer].op != "Concat":
+        return []
+    node = view.nodes[producer]
+    columns = [ctx.scope.dims[part] for part in node.inputs]
+    if node.attributes.get("axis") not in (-1, len(dims) - 1) or any(
+        d is None or d[-1] != 1 for d in columns
+    ):
+        return []
+    return [largest_element(ctx, part) for part in node.inputs]
 
 
 def _scalar(ctx: NodeContext, index: int) -> Expr | None:

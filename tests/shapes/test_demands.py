@@ -217,3 +217,25 @@ def test_indices_that_are_constants_need_an_axis_as_long(indices: list[int], lea
     assert assert_true_at(model(of), *sizes(a=(1, 2), b=range(1, 8))) == 2 * (8 - least)
     some = Domain({"a": SymbolRange(0), "b": SymbolRange(0)})
     assert_true_at(model(of), *sizes(a=(0, 1), b=range(8)), domain=some)
+
+
+def test_a_mask_that_is_looked_up_by_ranges_is_as_long_as_these() -> None:
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Split", "s", "rows cols", axis=0, num_outputs=2),
+        node("Squeeze", "rows zero1", "a"),
+        node("Squeeze", "cols zero1", "b"),
+        node("Range", "zero a one", "ra"),
+        node("Range", "zero b one", "rb"),
+        node("Unsqueeze", "ra one1", "ca"),
+        node("Expand", "ca s", "ea"),
+        node("Expand", "rb s", "eb"),
+        node("Unsqueeze", "ea last", "ia"),
+        node("Unsqueeze", "eb last", "ib"),
+        node("Concat", "ia ib", "i", axis=-1),
+        node("GatherND", "mask i", "y"),
+    ]
+    constants = {"zero": np.array(0), "one": np.array(1), "zero1": [0], "one1": [1], "last": [-1]}
+    of = graph(nodes, [X, value("mask", FLOAT, ["c", "d"])], "y", **constants)
+    assert [limit.text for limit in infer(of).limits] == ["-a + c >= 0", "-b + d >= 0"]
+    assert assert_true_at(model(of), *sizes(a=(1, 2, 3), b=(1, 2), c=(1, 2, 3), d=(1, 2, 3))) == 6 * 5

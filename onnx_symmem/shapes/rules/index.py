@@ -7,7 +7,7 @@ from onnx import TensorProto
 
 from onnx_symmem.expr.expression import ONE, Expr, maximum, minimum
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown, Unresolved
-from onnx_symmem.shapes.positions import largest_element
+from onnx_symmem.shapes.positions import largest_element, largest_per_column
 from onnx_symmem.shapes.registry import MICROSOFT, ML, rule
 from onnx_symmem.shapes.rules.shape_arithmetic import product
 from onnx_symmem.shapes.table import Dims
@@ -47,7 +47,7 @@ def _limit_rows(ctx: NodeContext, rows: Expr, chosen: Dims) -> None:
     value = ctx.value(1)
     found = () if value is None else tuple(i for i in value.items[:MAX_LOOKED_UP] if isinstance(i, Expr))
     if not found and all(ctx.at_least(dim, 1) for dim in chosen):
-        last = largest_element(ctx, 1)
+        last = largest_element(ctx, ctx.node.inputs[1])
         found = () if last is None else (last,)
     constants = [number for number in (index.as_int() for index in found) if number is not None]
     if constants:
@@ -88,6 +88,10 @@ def _gather_nd(ctx: NodeContext) -> None:
         ctx.same(a, b, "batch dims of GatherND") for a, b in zip(dims[:batch], indices[:batch], strict=True)
     )
     result = (*lead, *indices[batch:-1], *dims[batch + depth :])
+    if all(ctx.at_least(dim, 1) for dim in indices):
+        for rows, last in zip(dims[batch:], largest_per_column(ctx, ctx.node.inputs[1]), strict=False):
+            if last is not None and ctx.at_least(last, 0):
+                ctx.limit(rows - 1 - last, "indices are within the axis")
     value, at = ctx.value(0), None if ctx.value(0) is None else _indices(ctx, 1)
     if value is not None and at is not None and batch == 0 and depth <= len(value.dims):
         taken = value.array()[tuple(at[..., k] for k in range(depth))]
