@@ -6,6 +6,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
 from rich.text import Text
 
+from onnx_symmem.run.stages import STEPS
+
 __all__ = ["live_line"]
 
 _HURRIED = 1.0  # seconds: of work that ends sooner, nobody asks how long it takes
@@ -23,7 +25,9 @@ class _Time(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         parts = []
-        if task.total:
+        if task.total == STEPS:  # parts of a whole, of which none is a thing by itself
+            parts.append(f"{task.percentage:.0f} %")
+        elif task.total:
             parts.append(f"{int(task.completed)}/{int(task.total)}")
         if task.elapsed is not None and task.elapsed >= _HURRIED:
             parts.append(_clock(task.elapsed))

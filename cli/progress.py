@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Protocol
 import click
 from onnx_symmem.cli.flags import Flags, given_flags
 
+from onnx_symmem.run.stages import STEPS
+
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
@@ -81,7 +83,7 @@ def _is_terminal() -> bool:
 
 
 def _line(name: str, total: int | None) -> str:
-    return f"onnx-symmem: {name}" + (f" ({total} steps)" if total is not None else "")
+    return f"onnx-symmem: {name}" + (f" ({total} steps)" if total not in (None, STEPS) else "")
 
 
 class _Silent:

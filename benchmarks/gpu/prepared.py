@@ -31,7 +31,8 @@ from onnx_symmem.graph.load import external_entry, load_model
 from onnx_symmem.order.limits import within_budget
 from onnx_symmem.remat.levels import LevelOptions
 from onnx_symmem.rewrite.versions import versions_of
-from onnx_symmem.run.pipeline import OptimizeOptions, optimize_model
+from onnx_symmem.run.optimized import OptimizeOptions
+from onnx_symmem.run.pipeline import optimize_model
 from onnx_symmem.run.several import LevelWish
 from onnx_symmem.shapes.engine import infer_shapes
 

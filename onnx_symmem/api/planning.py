@@ -21,11 +21,13 @@ from onnx_symmem.report.results import Optimization
 from onnx_symmem.rewrite.reorder import delivery_of
 from onnx_symmem.run.deployment import SESSION_FILE, deployment_files, settings_beside
 from onnx_symmem.run.inputs import Fill
-from onnx_symmem.run.pipeline import DomainSpec, OptimizedModel, OptimizeOptions, optimize_model
+from onnx_symmem.run.optimized import OptimizedModel, OptimizeOptions
+from onnx_symmem.run.pipeline import optimize_model
 from onnx_symmem.run.session import SessionSettings, kept_for
 from onnx_symmem.run.session import create_session as make_session
 from onnx_symmem.run.several import SCOPES, LevelWish
 from onnx_symmem.run.snippets import LANGUAGES, snippet
+from onnx_symmem.run.stated_domain import DomainSpec
 
 if TYPE_CHECKING:
     import onnxruntime

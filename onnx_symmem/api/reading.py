@@ -33,7 +33,7 @@ from onnx_symmem.report.memory import MemoryReport, report_of
 from onnx_symmem.rewrite.reorder import delivery_of, execution_order_of
 from onnx_symmem.rewrite.value_info import write_dims
 from onnx_symmem.run.at_load import keys_at_load
-from onnx_symmem.run.pipeline import DomainSpec, domain_of
+from onnx_symmem.run.stated_domain import DomainSpec, domain_of
 from onnx_symmem.shapes.engine import infer_shapes as infer
 from onnx_symmem.shapes.names import dims_by_name
 from onnx_symmem.shapes.table import ModelShapes

@@ -29,7 +29,7 @@ from onnx_symmem.rewrite.reorder import EXECUTION_ORDER, delivery_of, execution_
 from onnx_symmem.run.at_load import keys_at_load
 from onnx_symmem.run.branches import Branches, branches_of
 from onnx_symmem.run.inputs import resolve_shape
-from onnx_symmem.run.pipeline import DomainSpec, domain_of
+from onnx_symmem.run.stated_domain import DomainSpec, domain_of
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import ModelShapes
 

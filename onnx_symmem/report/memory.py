@@ -19,7 +19,7 @@ from onnx_symmem.report.growth import Growth
 from onnx_symmem.report.optimization import in_place_count
 from onnx_symmem.report.results import SCHEMA_VERSION, PeakFigures, ShapeFindings, VersionFigures
 from onnx_symmem.run.branches import Branches
-from onnx_symmem.run.pipeline import DomainSpec
+from onnx_symmem.run.stated_domain import DomainSpec
 
 __all__ = ["LiveTensor", "MemoryReport", "PeakMember", "PeakMoment", "memory_report", "report_of"]
 

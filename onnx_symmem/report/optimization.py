@@ -27,7 +27,7 @@ from onnx_symmem.report.results import (
     VersionFigures,
 )
 from onnx_symmem.rewrite.choice import LIMIT
-from onnx_symmem.run.pipeline import OptimizedModel
+from onnx_symmem.run.optimized import OptimizedModel
 from onnx_symmem.run.several import LevelPlan
 
 __all__ = ["comparison_counts", "in_place_count", "optimization_figures"]

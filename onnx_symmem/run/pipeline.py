@@ -9,185 +9,66 @@ the same outputs as the original, bit by bit.
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from onnx_symmem.errors import DomainError, UsageError
-from onnx_symmem.expr.domain import Domain, SymbolRange
+from onnx_symmem.errors import UsageError
 from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.expr.least_order import least_le
 from onnx_symmem.graph.load import LoadedModel, check_external_data, external_entry, graphs_of, load_model
 from onnx_symmem.graph.save import StagedModel, check_target
-from onnx_symmem.graph.view import ModelView
-from onnx_symmem.memory.peak import Peak, peak_of
+from onnx_symmem.memory.peak import peak_of
 from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
 from onnx_symmem.order.bound import lower_bound
 from onnx_symmem.order.buffers import buffer_graph
-from onnx_symmem.order.candidates import SearchLimits
 from onnx_symmem.order.check import check_choice
 from onnx_symmem.order.dispatch import Dispatch, check_dispatch, check_written, choose_versions
-from onnx_symmem.order.explanation import OrderExplanation, explain_order
+from onnx_symmem.order.explanation import explain_order
 from onnx_symmem.order.selection import OrderChoice
 from onnx_symmem.order.steering import steering_shapes
 from onnx_symmem.rewrite.reorder import DELIVERIES, reorder_nodes
 from onnx_symmem.rewrite.value_info import write_dims
 from onnx_symmem.run.baseline import baseline_plan, file_order, settled_baseline, usable_baseline
-from onnx_symmem.run.delivery import Delivered, deliver_anchored
+from onnx_symmem.run.delivery import deliver_anchored
 from onnx_symmem.run.deployment import deployment_files
 from onnx_symmem.run.dispatched import dispatched_model
 from onnx_symmem.run.freeing import plan_freed
-from onnx_symmem.run.inputs import Fill, check_names, resolve_shape
+from onnx_symmem.run.inputs import check_names, resolve_shape
+from onnx_symmem.run.optimized import OptimizedModel, OptimizeOptions
 from onnx_symmem.run.processor import mark_blocks
 from onnx_symmem.run.session import cuda_problem
 from onnx_symmem.run.several import (
     LevelPlan,
-    LevelWish,
     levelled_model,
     plan_limit,
     trials_of,
     verify_trials,
 )
+from onnx_symmem.run.stages import Stages, Tick
+from onnx_symmem.run.stated_domain import DomainSpec, domain_of
 from onnx_symmem.run.trials import runnable_shapes
 from onnx_symmem.run.verify import Verification, verify
-from onnx_symmem.shapes.declared import DeclaredDims
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import ModelShapes
 
-__all__ = ["DomainSpec", "OptimizeOptions", "OptimizedModel", "domain_of", "optimize_model"]
+__all__ = ["optimize_model"]
 
-DomainSpec = Domain | Mapping[str, "SymbolRange | int | tuple[int, int | None]"] | None
-"""What a caller knows of the dims: a Domain, or per name a range, a value, or (lo, hi or None)."""
-
-Tick = Callable[[str, int, int], None]
+_SHARES = {
+    "loading": 1, "optimising with ONNX Runtime": 5, "inferring shapes": 2, "planning": 4, "trying orders": 4,
+    "improving segments": 5, "improving orders": 50, "improving orders at one shape": 6, "proving": 5,
+    "proving that no order is better": 2, "explaining the order": 2, "placing anchors": 20,
+    "checking the plan": 1, "searching levels": 200, "comparing orders shape by shape": 2, "writing": 2,
+    "verifying outputs": 10,
+}  # fmt: skip
+"""Of the time that `optimize` takes, by what it says it does."""
 
 _VERIFIED = 2  # shapes at which the result is compared with the original
-
-
-@dataclass(frozen=True, slots=True)
-class OptimizeOptions:
-    """How to optimise; see `api.optimize` for the meaning of each."""
-
-    provider: str = "cpu"
-    ort_level: str = "extended"
-    verify: bool = True
-    verify_at: tuple[Mapping[str, int], ...] = ()
-    inputs: Mapping[str, Fill] = field(default_factory=dict)
-    search: SearchLimits = field(default_factory=SearchLimits)
-    seed: int = 0
-    dispatch: bool = True
-    levels: LevelWish | None = None
-    explain: bool = False
-    delivery: str = "order"
-    deployment: bool = False
-
-
-@dataclass(frozen=True)
-class OptimizedModel:
-    """Everything that was found out about a model on the way to its plan.
-
-    `shapes` and both profiles are those of the planned graph. `before` is the profile of the plan that
-    would have run. `files` are what was written, empty without a target; `proto` then holds its weights
-    (at level none without verification it is left as it came), else it refers to its data file. `seconds`
-    are per stage. `dispatch` are the orders among which the shapes decide, `levels` the schedules among which
-    a memory limit decides, the first being the chosen order; None where that alone was written. `delivered`
-    is the model with anchors where they keep the order.
-    """
-
-    source: LoadedModel
-    provider: str
-    ort_level: str
-    notices: tuple[str, ...]
-    shapes: ModelShapes
-    samples: tuple[Mapping[str, int], ...]
-    before: MemoryProfile
-    choice: OrderChoice
-    bound: Peak
-    optimal: bool
-    order_before: str
-    verified: tuple[Verification, ...]
-    files: tuple[Path, ...]
-    proto: onnx.ModelProto
-    seconds: Mapping[str, float]
-    dispatch: Dispatch | None = None
-    levels: LevelPlan | None = None
-    floor: tuple[int, ...] = ()
-    explanation: OrderExplanation | None = None
-    delivered: Delivered | None = None
-
-    @property
-    def after(self) -> Peak:
-        """Peak of the model that is written; of several levels that of the first."""
-        if self.levels is not None:
-            return self.levels.peak(self.levels.only or 0)
-        return self.choice.after if self.dispatch is None else self.dispatch.peak
-
-    @property
-    def never_worse(self) -> str:
-        """Proved, kept, or dispatched; see `docs/json.md`."""
-        return self.choice.never_worse if self.dispatch is None else "dispatched"
-
-    @property
-    def moved_nodes(self) -> int:
-        """Nodes that do not stand where they would have run."""
-        order = self.choice.chosen.order
-        if self.delivered is not None:  # with nodes that are new
-            number = {place: node for node, place in enumerate(self.delivered.places)}
-            order = tuple(number[node] for node in order if node in number)
-        count = len(self.before.plan.order)
-        now = (node for node in order if node < count)  # plan_freed may have added some behind the others
-        return sum(a != b for a, b in zip(self.before.plan.order, now, strict=True))
-
-
-class _Clock:
-    """Seconds per stage, and the caller's progress."""
-
-    def __init__(self, tick: Tick | None) -> None:
-        self.seconds: dict[str, float] = {}
-        self.tick: Tick = tick or (lambda _stage, _done, _total: None)
-
-    @contextmanager
-    def stage(self, name: str, words: str) -> Iterator[None]:
-        self.tick(words, 0, 0)
-        start = time.perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-
-
-def domain_of(view: ModelView, spec: DomainSpec) -> Domain:
-    """The domain that `spec` describes; DomainError for a name that is no dim of the model's inputs."""
-    if isinstance(spec, Domain):
-        return spec
-    ranges: dict[str, SymbolRange] = {}
-    for name, given in (spec or {}).items():
-        if isinstance(given, SymbolRange):
-            ranges[name] = given
-        elif isinstance(given, int):
-            ranges[name] = SymbolRange(given, given)
-        elif isinstance(given, tuple | list) and len(given) == 2:
-            lo, hi = given
-            if hi is not None and hi < lo:
-                raise DomainError(f"dim '{name}': the range {lo}..{hi} is upside down")
-            ranges[name] = SymbolRange(lo, hi)
-        else:
-            raise DomainError(f"dim '{name}' = {given!r}: expected a size or (lo, hi or None)")
-    declared = DeclaredDims(view.graph)
-    for index in view.graph.inputs:
-        value = view.graph.values[index]
-        if value.dims is not None:
-            declared.input_dims(value.name, value.dims)
-    for name in ranges:
-        if name not in declared.symbols:
-            legal = ", ".join(declared.symbols) or "none"
-            raise DomainError(f"dim '{name}' is not a dim of the model's inputs; they have: {legal}")
-    return Domain(ranges)
 
 
 def optimize_model(
@@ -203,7 +84,7 @@ def optimize_model(
     """
     options = options or OptimizeOptions()
     anchored = _anchored(options)
-    clock = _Clock(tick)
+    clock = Stages(tick, _SHARES, _left_out(options, anchored))
     if out is not None:
         check_target(out)
     with clock.stage("load", "loading"):
@@ -329,6 +210,18 @@ def optimize_model(
         "default" if level == "none" else f"default at {level}", verified, files, proto, clock.seconds,
         dispatch, levels, planned.floor, explanation, delivered,
     )  # fmt: skip
+
+
+def _left_out(options: OptimizeOptions, anchored: bool) -> list[str]:
+    """What is not done under these options."""
+    done = {
+        "explaining the order": options.explain,
+        "placing anchors": anchored,
+        "searching levels": options.levels is not None,
+        "comparing orders shape by shape": options.dispatch and options.levels is None and not anchored,
+        "verifying outputs": options.verify,
+    }
+    return [words for words, happens in done.items() if not happens]
 
 
 def _anchored(options: OptimizeOptions) -> bool:

@@ -13,7 +13,8 @@ from onnx_symmem.order.limits import SearchLimits, within_budget
 from onnx_symmem.remat.levels import LevelOptions
 from onnx_symmem.remat.schedule import schedule_of
 from onnx_symmem.run.measure import measure
-from onnx_symmem.run.pipeline import OptimizeOptions, optimize_model
+from onnx_symmem.run.optimized import OptimizeOptions
+from onnx_symmem.run.pipeline import optimize_model
 from onnx_symmem.run.several import LevelWish
 from tests.browser.conftest import Opened
 from tests.browser.test_numbers import shown_bytes, slider_positions

@@ -15,7 +15,8 @@ from onnx_symmem.order.bound import lower_bound
 from onnx_symmem.order.candidates import peaks_at
 from onnx_symmem.order.limits import SearchLimits
 from onnx_symmem.run.measure import measure
-from onnx_symmem.run.pipeline import OptimizeOptions, optimize_model
+from onnx_symmem.run.optimized import OptimizeOptions
+from onnx_symmem.run.pipeline import optimize_model
 from onnx_symmem.shapes.engine import infer_shapes
 from tests.memory.runtime import info, model
 

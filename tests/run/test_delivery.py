@@ -20,7 +20,7 @@ from onnx_symmem.graph.load import load_model
 from onnx_symmem.order.limits import SearchLimits, within_budget
 from onnx_symmem.rewrite.reorder import delivery_of, execution_order_of
 from onnx_symmem.run.measure import measure
-from onnx_symmem.run.pipeline import OptimizedModel
+from onnx_symmem.run.optimized import OptimizedModel
 from onnx_symmem.run.session import SessionSettings, kept_for
 
 QUICK = within_budget(0.5, SearchLimits())

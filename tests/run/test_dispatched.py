@@ -25,7 +25,8 @@ from onnx_symmem.run import dispatched
 from onnx_symmem.run.at_load import keys_at_load
 from onnx_symmem.run.branches import branches_of
 from onnx_symmem.run.measure import measure
-from onnx_symmem.run.pipeline import OptimizedModel, OptimizeOptions, optimize_model
+from onnx_symmem.run.optimized import OptimizedModel, OptimizeOptions
+from onnx_symmem.run.pipeline import optimize_model
 from onnx_symmem.shapes.engine import infer_shapes
 from tests.rewrite.test_versions import Emitted
 from tests.run.towers import towers

@@ -12,7 +12,8 @@ from onnx_symmem.remat.levels import LevelOptions
 from onnx_symmem.rewrite.choice import LIMIT
 from onnx_symmem.rewrite.versions import versions_of
 from onnx_symmem.run.measure import measure
-from onnx_symmem.run.pipeline import OptimizedModel, OptimizeOptions, optimize_model
+from onnx_symmem.run.optimized import OptimizedModel, OptimizeOptions
+from onnx_symmem.run.pipeline import optimize_model
 from onnx_symmem.run.several import LevelWish
 from tests.memory.runtime import info, model, number
 

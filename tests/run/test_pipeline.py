@@ -8,7 +8,9 @@ from onnx_symmem.errors import DomainError, ModelFileError, RunFailed, UsageErro
 from onnx_symmem.expr.plan_order import plan_le
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.run.measure import measure
-from onnx_symmem.run.pipeline import OptimizeOptions, _hoisted, domain_of, optimize_model
+from onnx_symmem.run.optimized import OptimizeOptions
+from onnx_symmem.run.pipeline import _hoisted, optimize_model
+from onnx_symmem.run.stated_domain import domain_of
 
 
 @pytest.fixture(scope="module")
