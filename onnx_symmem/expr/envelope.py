@@ -150,20 +150,20 @@ class _Reduction:
 
     def _by_neighbours(self, like: IntArray) -> list[Dominance]:
         """Dominances of rows by the row before or behind them."""
-        pairs = np.stack([like[:-1], like[1:]], axis=1)
-        pairs = np.unique(np.concatenate([pairs, pairs[:, ::-1]]), axis=0)
+        lows, highs = np.concatenate([like[:-1], like[1:]]), np.concatenate([like[1:], like[:-1]])
         # Less in sum over the samples: no row is left out, in the end, because of itself.
         sums = self.search.values.sum(axis=1)
-        pairs = pairs[sums[pairs[:, 0]] < sums[pairs[:, 1]]]
-        if not len(pairs):
-            return []
+        less = sums[lows] < sums[highs]
         rows, prover = self.search.rows, self.search.prover
-        codes = prover.prove(add(rows[pairs[:, 1]], -rows[pairs[:, 0]]), SHALLOW)
-        found: dict[int, Dominance] = {}
-        for (low, high), code in zip(pairs.tolist(), codes.tolist(), strict=True):
-            if code:
-                found.setdefault(low, Dominance(low, (high,), (1,), TIERS[code]))
-        return list(found.values())
+        lows, highs = np.divmod(np.unique(lows[less] * len(rows) + highs[less]), len(rows))
+        if not lows.size:
+            return []
+        codes = prover.prove(add(rows[highs], -rows[lows]), SHALLOW)
+        proved = np.flatnonzero(codes)
+        _, first = np.unique(lows[proved], return_index=True)
+        some = proved[first]
+        found = zip(lows[some].tolist(), highs[some].tolist(), codes[some].tolist(), strict=True)
+        return [Dominance(low, (high,), (1,), TIERS[code]) for low, high, code in found]
 
     def run(self) -> tuple[list[int], list[Dominance], int]:
         """(members, dominances of all other rows, members that no sample asks for)."""
