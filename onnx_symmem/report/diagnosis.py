@@ -33,6 +33,16 @@ class DiagnosisFigures:
             which += "; the first run keeps it, later ones do not"
         return f"{d.model}: the plan is not kept at this shape: {which}"
 
+    @property
+    def not_predicted(self) -> str:
+        """What of these runs no formula gives; empty where every run is predicted."""
+        if not any(o.option == "mem_pattern" and o.given for o in self.found.options):
+            return ""
+        return (
+            "with a memory pattern, a session's second and later runs at a shape hold one block for all "
+            "tensors; its bytes are measured here, and no prediction covers them"
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The documented JSON form."""
         d = self.found
@@ -45,6 +55,7 @@ class DiagnosisFigures:
             "planned_for": d.planned_for,
             "keeps": d.keeps,
             "problem": self.problem,
+            "not_predicted": self.not_predicted,
             "kept": _finding_json(d.kept),
             "given": _finding_json(d.given),
             "options": [

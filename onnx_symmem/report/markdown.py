@@ -26,6 +26,7 @@ _NOT_MODELLED = (
     "scratch memory of kernels",
     "gaps and rounding in the arena",
     "copies of weights for kernels",
+    "later runs of a session with a memory pattern",
 )
 
 

@@ -27,6 +27,7 @@ def test_our_session_keeps_the_plan(command: Command, planned: str) -> None:
     assert found.err == ""
     assert document["keeps"]
     assert document["options"] == []
+    assert document["not_predicted"] == ""
     assert document["given"]["nodes_equal"] == 1.0
 
 
@@ -49,6 +50,9 @@ def test_another_order_and_a_memory_pattern_break_it_and_are_named(
     assert found.code == 1
     assert found.err == f"onnx-symmem: error: {document['problem']}\n"
     assert "mem_pattern = on" in document["problem"]
+    assert "no prediction covers" in document["not_predicted"]
+    told = command("doctor", planned, *AT, "--set", "mem_pattern=on").out
+    assert " ".join(document["not_predicted"].split()) in " ".join(told.split())
     assert ("execution_order" in document["problem"]) == (not alone["execution_order"]["keeps_order"])
 
 

@@ -58,6 +58,8 @@ def show_diagnosis(console: Console, figures: DiagnosisFigures) -> None:
     indented(console, table)
     if any(not f.keeps_peak for _, _, f in rows):
         indented(console, quiet("!: more than planned"))
+    if figures.not_predicted:
+        indented(console, quiet(figures.not_predicted))
     list_lines(console, "What ran otherwise", _orders(rows))
 
 

@@ -323,6 +323,7 @@ class Page {
       ["Scratch memory of kernels", ["–"], "–", "not modelled"],
       ["Gaps and rounding in the arena", ["–"], "–", "not modelled"],
       ["Copies of weights laid out for kernels", ["–"], "–", "not modelled"],
+      ["Later runs of a session with a memory pattern", ["–"], "–", "not modelled: they hold one block, larger than the peak"],
     ];
     place("coverage").replaceChildren(
       ...rows.map(([name, how, size, what]) =>
