@@ -1,9 +1,9 @@
 """Models that keep their plan by themselves: order and peak where ONNX Runtime's own order and reuse are on.
 
-Corpus models written with anchors at the default level, extended, at the last of their shapes. First with what
-every API can set, no optimisation at load and no memory pattern: there everything has to be as planned, in
-every run. Then with no option at all, where ONNX Runtime optimises at level all: there the order and the peak
-of the first run are to be.
+Corpus models written with anchors at the default level, extended, at the last of their shapes. First with
+what every API can set, no optimisation at load and no memory pattern: there everything has to be as planned,
+in every run. Then with no option at all, where ONNX Runtime optimises at level all: there the order and the
+peak of the first run are to be.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ input it knows the number of channels.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import onnx
 from onnx import NodeProto, TensorProto, helper
@@ -90,7 +91,7 @@ def steady(model: onnx.ModelProto, layout: SteadyLayout) -> onnx.ModelProto:
     return result
 
 
-def _before(node: NodeProto, layout: SteadyLayout, end: dict[str, int]) -> Iterator[NodeProto]:
+def _before(node: NodeProto, layout: SteadyLayout, end: Mapping[str, Any]) -> Iterator[NodeProto]:
     """Nodes that a convolution or pool reads instead of what it read; the node is made to read them."""
     source, weight = node.input[0] if node.input else "", convolution_weight(node)
     pool = node.op_type in BLOCKED_POOLS and source in layout.pooled
