@@ -59,7 +59,7 @@ Gradients of weights have one size at all shapes; at small ones they alone are m
 """
 
 OPERATIONS = 0.2  # added at most, for the figure of merit
-_LEVELS, _SLOWDOWN = 6, 1.3
+_LEVELS, _SLOWDOWN = 8, 1.3  # points of a curve, near enough that one lies close to `OPERATIONS`
 _RUN_LEVELS, _ROUNDS = 3, 5
 TARGET = 0.5
 _MIB = 1 << 20
