@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_symmem.errors import DomainError, ExpressionError
-from onnx_symmem.expr import prover
+from onnx_symmem.expr import prover, region
 from onnx_symmem.expr.certificate import check
 from onnx_symmem.expr.decide import Verdict, _row_of, _verdicts, compare, compare_rows, relations
 from onnx_symmem.expr.domain import Domain, SymbolRange
@@ -208,6 +208,18 @@ def test_the_screen_answers_as_the_prover_does(a: Expr, b: Expr, domain: Domain)
     quick, slow = compare(a, b, domain), generally(a, b, domain)
     assert (quick.kind, quick.tier) == (slow.kind, slow.tier)
     assert all(check(certificate) for certificate in quick.certificates)
+
+
+def test_tables_of_the_screen_that_are_made_again_answer_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"{k}*B*((S + {k})//{d}) + {d}*B*(S//{k})" for k in (2, 3, 5) for d in (4, 6, 7)]
+    pairs = [(parse(a), parse(b)) for a in texts for b in [*texts, "4*S*B", "B*S*S + 9"]]
+    first = [compare(a, b, Domain()) for a, b in pairs]
+    monkeypatch.setattr(region, "_KEPT_NUMBERS", 1)
+    small, domain = [], Domain()
+    for a, b in pairs:
+        small.append(compare(a, b, domain))
+    assert [(v.kind, v.tier) for v in small] == [(v.kind, v.tier) for v in first]
+    assert {"linked", "residues"} <= {v.tier for v in first}
 
 
 def test_the_screen_does_not_depend_on_what_was_asked_before() -> None:
