@@ -239,3 +239,10 @@ def test_a_mask_that_is_looked_up_by_ranges_is_as_long_as_these() -> None:
     of = graph(nodes, [X, value("mask", FLOAT, ["c", "d"])], "y", **constants)
     assert [limit.text for limit in infer(of).limits] == ["-a + c >= 0", "-b + d >= 0"]
     assert assert_true_at(model(of), *sizes(a=(1, 2, 3), b=(1, 2), c=(1, 2, 3), d=(1, 2, 3))) == 6 * 5
+
+
+def test_a_ratio_that_is_kept_may_leave_nothing() -> None:
+    one = node("Resize", "x - - t", "y", mode="nearest", axes=[2, 3], keep_aspect_ratio_policy="not_larger")
+    of = graph([one], [IMAGE], "y", t=[1, 3])
+    shapes = assert_right(model(of, 19), {"n": 1, "c": 2, "h": 8, "w": 3}, {"n": 1, "c": 1, "h": 2, "w": 3})
+    assert not shapes.limits

@@ -55,7 +55,7 @@ def _resize(ctx: NodeContext) -> None:
         policy = ctx.attr("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             sizes = _kept_ratio(ctx, [dims[a] for a in axes], sizes, policy)
-        filled = all(ctx.at_least(dim, 1) for dim in dims)
+        filled = policy == "stretch" and all(ctx.at_least(dim, 1) for dim in dims)
         for k, axis in enumerate(axes):
             size = sizes[k]
             if filled and isinstance(size, Expr):
