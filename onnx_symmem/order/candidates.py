@@ -29,7 +29,7 @@ from onnx_symmem.order.moments import Moments
 from onnx_symmem.order.segments import improve_segments
 from onnx_symmem.order.shape_bound import ShapeBound, shape_bound
 from onnx_symmem.order.splice import splice
-from onnx_symmem.order.window import Spent, WindowLimits, improve_order
+from onnx_symmem.order.window import Failures, Spent, WindowLimits, improve_order
 
 __all__ = ["CandidateOrder", "CandidateSearch", "SearchLimits", "candidate_orders", "peaks_at", "rank"]
 
@@ -37,6 +37,7 @@ _SEARCHED = "+search"
 _BY_SEGMENTS = "+segments"
 _SEGMENTS = 4  # the part of the search that is spent on segments
 _MET = 1 + 1e-3  # ratio to a bound from which on nothing is tried
+_AGAIN = 1  # orders that later rounds search around
 _LATER = 3  # the part of the search that later rounds make
 
 Tick = Callable[[str, int, int], None]
@@ -115,6 +116,7 @@ class CandidateSearch:
         self.runs: dict[tuple[int, ...], _Run] = {}
         self.peaks: dict[tuple[int, ...], np.ndarray] = {}
         self.floor = np.zeros(0)
+        self.failed: Failures = {}
         self.exact: dict[tuple[int, ...], MemoryProfile] = {}
         for name, order in given.items():
             file = file_for_default(self.view, order)
@@ -141,12 +143,15 @@ class CandidateSearch:
         self._by_heuristics(range(first, min(len(self.shapes), first + self.limits.shapes)))
         if not self.limits.improved and not self.limits.segmented:
             return
-        floor = self.floor = self._floor()
+        known = self.floor if len(self.floor) == first else np.zeros(first)
+        floor = self.floor = np.concatenate([known, self._floor(first)])
         # What a shape that refuted an order asks for is mostly found soon.
         window = _part(self.limits.window, _LATER if first else 1)
-        spent, failed = Spent(), dict[tuple[str, int, int], list[np.ndarray]]()
+        spent = Spent()
         self._by_segments(floor, window, spent)
-        starts = self._starts(floor, ceiling is not None)
+        if self.limits.improved > 1:
+            self._for_single_shapes(range(first, len(self.shapes)), floor)
+        starts = self._starts(floor, ceiling is not None, _AGAIN if first else None)
         total = self.limits.window.windows * len(starts)
         for number, start in enumerate(starts):
             done = [self.limits.window.windows * number]
@@ -165,13 +170,11 @@ class CandidateSearch:
                 advance,
                 top,
                 self.limits.seed,
-                failed,
+                self.failed,
                 spent,
             )
             name = self.runs[start].name
             self._hoisted(name if name.endswith(_SEARCHED) else name + _SEARCHED, better)
-        if self.limits.improved > 1:
-            self._for_single_shapes(range(first, len(self.shapes)), floor)
         self._spliced(floor)
 
     def _by_heuristics(self, columns: Sequence[int]) -> None:
@@ -217,7 +220,9 @@ class CandidateSearch:
                 floor[[k]],
                 _next(window, spent, done, len(ranked)),
                 seed=self.limits.seed,
+                failed=self.failed,
                 spent=spent,
+                columns=(k,),
             )
             at = ",".join(f"{s}={v}" for s, v in self.shapes[k].items())
             self._hoisted(f"search@{at}", better)
@@ -258,10 +263,11 @@ class CandidateSearch:
                 self.peaks[order] = np.concatenate([self.peaks.get(order, np.zeros(0)), new])
         return {order: self.peaks[order] for order in self.runs}
 
-    def _floor(self) -> np.ndarray:
-        """Bytes per shape that no order gets below: what the search steers by."""
-        end = self.table[np.array(self.graph.pinned, dtype=bool)].sum(axis=0)
-        return peak_floor(self.graph, self.table, tuple(self.runs), end, self.limits.floor).bytes
+    def _floor(self, first: int) -> np.ndarray:
+        """Bytes per shape from one on that no order gets below: what the search steers by."""
+        table = self.table[:, first:]
+        end = table[np.array(self.graph.pinned, dtype=bool)].sum(axis=0)
+        return peak_floor(self.graph, table, tuple(self.runs), end, self.limits.floor).bytes
 
     def bound(self, count: int | None = None) -> ShapeBound:
         """Bytes at the first shapes that no order is below there, by exact search as far as the limits go."""

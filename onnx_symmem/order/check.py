@@ -37,7 +37,8 @@ def check_choice(
     if choice.proof is None:
         return
     proof, matrix = choice.proof, choice.proof.matrix
-    for rows, members in ((proof.lows, choice.after.members), (proof.highs, choice.before.members)):
+    before = [member + choice.overhead for member in choice.before.members]
+    for rows, members in ((proof.lows, choice.after.members), (proof.highs, before)):
         if {matrix.row(i) for i in rows} != {domain.solved(m) for m in members}:
             raise _wrong("the proof is not about the chosen plan and the one that would have run")
     if proof.domain != domain or not proof.check():

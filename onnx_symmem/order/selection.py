@@ -3,6 +3,9 @@
 The peak of a plan is the maximum of a few polynomials (its envelope). A candidate may replace the plan
 that would have run only if its peak is proved at most as large at every shape of the domain; where no
 candidate is, the order that would have run stays (DESIGN, 7).
+
+Where the best ones fail for next to nothing, as Shape results that a traversal makes early, an order is taken
+that is proved to be above by a few bytes at most, and much below at some shape: `overhead` says how many.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ __all__ = ["OrderChoice", "TriedOrder", "choose_order"]
 
 
 _PROOFS = 6
+_OVERHEAD = 0.001  # of what would have run, at every steering shape: what an order may be above it
+_RAISED = 4  # proofs per order, each for more bytes
+_WORTH = 0.02  # by which such an order has to be better than the best proved one, at some shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,8 @@ class OrderChoice:
     `never_worse` is proved, or kept (the order that would have run, because nothing better was proved).
     `before` and `after` are the peaks of the plan that would have run and of the chosen one, `proof` that the
     second is never larger. `witnesses` are shapes at which better-looking orders are worse than what would
-    have run.
+    have run. `overhead` are bytes by which the chosen one may be above after all, at some shape; the proof
+    is about that.
     """
 
     chosen: CandidateOrder
@@ -53,6 +60,7 @@ class OrderChoice:
     tally: Tally
     proof: PlanOrder | None = None
     witnesses: tuple[Mapping[str, int], ...] = ()
+    overhead: int = 0
 
 
 def choose_order(
@@ -109,7 +117,48 @@ def choose_order(
         chosen = candidates[0]
         chosen_peak = peak(chosen.profile, domain)
         tally = tally + chosen_peak.tally
+    overhead = 0
+    nearly = _nearly(base, rank(candidates, reference)[:proofs], chosen, limit, domain) if limit else None
+    if nearly is not None:
+        outcomes[chosen.name] = "proved" if never_worse == "proved" else outcomes[chosen.name]
+        chosen, chosen_peak, verdict, overhead = nearly
+        outcomes[chosen.name], never_worse, proof = "chosen", "proved", verdict
+        tally = tally + chosen_peak.tally + verdict.tally
     tried = tuple(TriedOrder(c.name, c.peaks, outcomes[c.name]) for c in candidates)
     return OrderChoice(
-        chosen, never_worse, base, chosen_peak, tried, tally, proof, tuple(witnesses)
+        chosen, never_worse, base, chosen_peak, tried, tally, proof, tuple(witnesses), overhead
     )  # fmt: skip
+
+
+def _nearly(
+    base: Peak,
+    candidates: Sequence[CandidateOrder],
+    chosen: CandidateOrder,
+    limit: Sequence[int],
+    domain: Domain,
+) -> tuple[CandidateOrder, Peak, PlanOrder, int] | None:
+    """The first candidate that is much better than the chosen one, and above `base` by next to nothing.
+
+    With the proof that it is above by at most so many bytes. `limit` is what `base` takes at the shapes.
+    """
+    most = int(min(limit) * _OVERHEAD)
+    for candidate in candidates:
+        if candidate is chosen:
+            return None
+        above = max(p - b for p, b in zip(candidate.peaks, limit, strict=False))
+        gain = max(1 - p / max(q, 1) for p, q in zip(candidate.peaks, chosen.peaks, strict=True))
+        if above > most or gain < _WORTH:
+            continue
+        found = peak(candidate.profile, domain)
+        needed = {name for member in (*found.members, *base.members) for name in member.symbols()}
+        allowed = max(above, 1)
+        for _ in range(_RAISED):
+            verdict = plan_le(found.members, [m + allowed for m in base.members], domain)
+            if verdict.proved:
+                return candidate, found, verdict, allowed
+            if verdict.witness is None or not needed <= verdict.witness.keys():
+                break
+            allowed = max(allowed + 1, found.at(verdict.witness) - base.at(verdict.witness))
+            if allowed > most:
+                break
+    return None

@@ -26,7 +26,7 @@ _SMALL = 2.0**-10  # of the peak: smaller buffers count as nothing
 _VALLEYS = (0.8, 0.65, 0.5, 0.3, 0.15, 0.05, 0.0)
 _CLOSE = 1 + 2.0**-7  # a bound that is so near is not worked on
 _TRIES = 10  # caps per set of nodes
-_ATTEMPTS = 3  # parts of the work for a shape that one of them may take
+_ATTEMPTS = 2  # parts of the work for a shape that one of them may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,8 @@ def shape_bound(
     """Raise `floor`, a bound known in bytes per shape; `table` is bytes (buffers, shapes).
 
     The least of `orders` at a shape tells which nodes count there. Shapes at which all sizes are in
-    proportion are looked at once.
+    proportion are looked at once, those first where the gap is largest: each may take half of the work that
+    is left, the last one all of it.
     """
     limits = limits or ShapeLimits()
     bound = np.array(floor, dtype=np.float64)
@@ -71,12 +72,13 @@ def shape_bound(
     for k in np.flatnonzero(peaks.min(axis=0) > bound * _CLOSE).tolist():
         alike.setdefault((table[:, k] / table[:, k].max(initial=1.0)).tobytes(), []).append(k)
     spent = 0
-    for done, group in enumerate(alike.values()):
+    gap = peaks.min(axis=0) / np.maximum(bound, 1.0)
+    for done, group in enumerate(sorted(alike.values(), key=lambda group: (-gap[group[0]], group[0]))):
         if tick is not None:
             tick(done, len(alike))
         k = group[0]
         best = int(peaks[:, k].argmin())
-        share = (limits.work - spent) // (len(alike) - done)
+        share = (limits.work - spent) // min(2, len(alike) - done)
         found = _Shape(graph, table[:, k], orders[best], lives[best][:, k], limits, share)
         found.search(float(bound[k]))
         spent += found.work

@@ -47,10 +47,12 @@ _LOOKS = 3  # looks of a search from valley to valley that take as long as one a
 Move = tuple[str, int, int]
 
 Failures = dict[tuple[str, int, int], list[np.ndarray]]
-"""Caps below which a move found no order of some nodes, by the nodes that ran before and after them.
+"""Caps, bytes per shape, below which a move found no order of some nodes, by the nodes that ran before and
+after them.
 
 What can be done between two points of an order depends on the nodes alone, not on their order. So searches
-that start from several orders of a graph, at the same shapes and by the same reference, may share it.
+from several orders of a graph share it, and searches at some of the shapes with those at more: what is not
+possible below the caps of some is not below those of all. Shapes that were not searched have infinite caps.
 """
 
 
@@ -92,8 +94,11 @@ class _Search:
         ceiling: np.ndarray,
         seed: int,
         failed: Failures,
+        unit: np.ndarray,
+        columns: Sequence[int],
     ) -> None:
         self.graph, self.limits, self.failed = graph, limits, failed
+        self.unit, self.columns = unit, np.asarray(columns, dtype=np.int64)
         self.ceiling = ceiling * (1 + _EQUAL)
         self.moments = Moments(graph, scaled)
         self.finder = CutFinder(graph)
@@ -126,9 +131,9 @@ class _Search:
     def moves(self) -> Iterator[tuple[int, Move]]:
         """(shape, move) by ratio of the shape; the cheap ones first."""
         above = self.peaks > self.ceiling
-        for shape in sorted(range(len(self.peaks)), key=lambda k: (not above[k], -self.peaks[k], k)):
-            if self.peaks[shape] <= _MET and not above[shape]:
-                continue
+        shapes = [k for k in range(len(self.peaks)) if self.peaks[k] > _MET or above[k]]
+        shapes.sort(key=lambda k: (not above[k], -self.peaks[k], k))
+        for shape in shapes:
             for early in (1, 0):
                 yield shape, ("cut", early, 0)
                 yield shape, ("cut", early, 1)
@@ -210,14 +215,16 @@ class _Search:
         caps[shape] = goal * (1 - _EQUAL)
         key = kind, int(self.ran[first]), int(self.ran[second])
         failed = self.failed.setdefault(key, [])
-        if any((caps <= known).all() for known in failed):
+        told = np.full(int(self.columns.max(initial=-1)) + 1, np.inf)
+        told[self.columns] = caps * self.unit
+        if any(_within(told, known) for known in failed):
             return None
         found = (
             self._reordered(first, second, caps) if kind == "part" else self._sequence(first, second, caps)
         )
         # What ended for want of work may be found by a search that has some left.
         if found is None and self.work < self.limits.work and self.pairs < self.limits.pairs:
-            failed.append(caps)
+            failed.append(told)
         return found
 
     def _sequence(self, start: int, end: int, caps: np.ndarray) -> tuple[int, ...] | None:
@@ -260,6 +267,12 @@ class _Search:
         return Segment(nodes, self.live[start] - self.moments.alloc[nodes[0]], lasting)
 
 
+def _within(caps: np.ndarray, known: np.ndarray) -> bool:
+    """Whether caps are nowhere above others; for shapes past their end both are infinite."""
+    both = min(len(caps), len(known))
+    return bool((caps[:both] <= known[:both] * (1 + _EQUAL)).all() and np.isinf(known[both:]).all())
+
+
 def improve_order(
     graph: BufferGraph,
     sizes: np.ndarray,
@@ -271,14 +284,15 @@ def improve_order(
     seed: int = 0,
     failed: Failures | None = None,
     spent: Spent | None = None,
+    columns: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
     """An order whose largest live/reference ratio is at most that of `order`.
 
     `sizes` are bytes, (buffers, shapes); `reference` are bytes per shape, best a lower bound of the peak:
     nothing is done to get below it. To stay at or below `ceiling`, bytes per shape, comes before everything
     else. `tick` is called once per move. `seed` draws windows that are tried when no other move helps.
-    `failed` is what other searches found out for the same sizes and reference; what this one takes is added
-    to `spent`.
+    `failed` is what other searches of the graph found out, at shapes of which these are those numbered
+    `columns`, by default the first ones; what this one takes is added to `spent`.
     """
     limits = limits or WindowLimits()
     if not len(order):
@@ -293,6 +307,8 @@ def improve_order(
         top,
         seed,
         {} if failed is None else failed,
+        unit,
+        range(len(unit)) if columns is None else columns,
     )
     for _ in range(limits.windows):
         if tick is not None:

@@ -36,7 +36,6 @@ __all__ = ["comparison_counts", "in_place_count", "optimization_figures"]
 def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimization:
     """The figures of one `optimize`."""
     shapes, choice = found.shapes, found.choice
-    several = found.dispatch or found.levels
     chosen = choice.chosen
     members = (*choice.before.members, *found.after.members, *found.bound.members)
     symbols = data_symbols(shapes, frozenset().union(*(m.symbols() for m in members)))
@@ -85,10 +84,17 @@ def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimizatio
         verified=tuple(VerifiedShape(v.shape, v.outputs) for v in found.verified),
         seconds=found.seconds,
         versions=() if found.dispatch is None else _versions(found.dispatch, samples),
-        overhead_bytes=0 if several is None else several.overhead,
+        overhead_bytes=_overhead(found),
         levels=None if found.levels is None else _levels(found.levels, samples),
         delivery=_delivery(found),
     )
+
+
+def _overhead(found: OptimizedModel) -> int:
+    """Bytes by which what is written is at most above what would have run."""
+    if found.dispatch is not None:
+        return found.dispatch.overhead
+    return found.choice.overhead + (0 if found.levels is None else found.levels.overhead)
 
 
 def _delivery(found: OptimizedModel) -> DeliveryFigures:

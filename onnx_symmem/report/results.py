@@ -271,8 +271,8 @@ class Optimization:
     """Result of `optimize`.
 
     `versions` are the orders among which the shapes of the inputs decide, empty where there is one only;
-    `overhead_bytes` is by how much deciding can raise `after`: above `before` at most, or of levels above the
-    first of them alone. `floor` are bytes that no order of the planned nodes is below at each sample, and
+    `overhead_bytes` is by how much `after` is above `before` at most, 0 for an order that is never worse; of
+    levels it is about the first of them. `floor` are bytes that no order of the planned nodes is below at each sample, and
     there only.
     """
 

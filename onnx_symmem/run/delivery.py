@@ -110,10 +110,11 @@ def deliver_anchored(
         less = replace(less, silent=less.silent | layout.unsaid)
     writer = _Writer(base, shapes, sizes, prepared, planned.shapes, less, layout)
     outcomes = {choice.chosen.name: "proved"} if choice.never_worse == "proved" else {}
+    before = [member + choice.overhead for member in choice.before.members]
     for candidate, order, found, empty in _in_turn(writer, planned):
         written = writer.written(order, found, empty)
         after = peak(written.profile, domain)
-        verdict = plan_le(after.members, choice.before.members, domain)
+        verdict = plan_le(after.members, before, domain)
         if verdict.proved:
             outcomes[candidate.name] = "chosen"
             return _delivered(written, candidate.name, after, choice, samples, outcomes, proof=verdict)
@@ -315,8 +316,10 @@ def _delivered(
     )  # fmt: skip
     tried = tuple(replace(t, outcome=outcomes.get(t.name, t.outcome)) for t in choice.tried)
     never_worse = "kept" if proof is None else "proved"
+    overhead = 0 if proof is None else choice.overhead
     made = replace(
-        choice, chosen=chosen, never_worse=never_worse, after=after, proof=proof, tried=tried
+        choice, chosen=chosen, never_worse=never_worse, after=after, proof=proof, tried=tried,
+        overhead=overhead,
     )  # fmt: skip
     changed = _changed_at_load(written)
     if changed:

@@ -1,5 +1,7 @@
 """The order that is kept is proved, whatever the steering shapes say."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -17,19 +19,15 @@ from onnx_symmem.shapes.engine import infer_shapes
 SMALL = ({"N": 1},)
 
 
-@pytest.fixture(scope="module")
-def two_orders():
-    """Before, and the other order of two independent pairs: better for N <= 8, worse for N > 8.
-
-    First pair: 400*N bytes, then 400; second pair: 3200 bytes, then 8*N.
-    """
+def orders_of_two_pairs(x, y, z):
+    """Candidates for two independent pairs of nodes, one pair first and the other."""
     nodes = [
         helper.make_node("Exp", ["x"], ["wide"]),
         helper.make_node("ReduceSum", ["wide", "axis"], ["sums"], keepdims=0),
         helper.make_node("Exp", ["y"], ["table"]),
         helper.make_node("MatMul", ["z", "table"], ["rows"]),
     ]
-    inputs = {"x": ["N", 100], "y": [400, 2], "z": ["N", 400]}
+    inputs = {"x": x, "y": y, "z": z}
     infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, d) for n, d in inputs.items()]
     outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("sums", "rows")]
     graph = helper.make_graph(nodes, "g", infos, outputs, [numpy_helper.from_array(np.array([0]), "axis")])
@@ -44,6 +42,15 @@ def two_orders():
         return CandidateOrder(name, order, "priority", order, found, peaks_at(found, SMALL))
 
     return candidate("before", (0, 1, 2, 3)), candidate("other", (2, 3, 0, 1))
+
+
+@pytest.fixture(scope="module")
+def two_orders():
+    """Before, and the other order of two independent pairs: better for N <= 8, worse for N > 8.
+
+    First pair: 400*N bytes, then 400; second pair: 3200 bytes, then 8*N.
+    """
+    return orders_of_two_pairs(["N", 100], [400, 2], ["N", 400])
 
 
 def test_the_orders_cross(two_orders):
@@ -71,3 +78,40 @@ def test_where_nothing_is_proved_the_order_is_kept(two_orders):
     smaller = peak(two_orders[1].profile, Domain({"N": SymbolRange(1, 1)}))
     choice = choose_order(smaller, two_orders[:1], Domain())
     assert (choice.chosen.name, choice.never_worse) == ("before", "kept")
+
+
+@pytest.fixture(scope="module")
+def nearly_better():
+    """The other order is better for N < 8, and worse by 8*N bytes from there on.
+
+    First pair: 400,000*N bytes, then 80,000*N; second pair: 3,200,000 bytes, then 8*N.
+    """
+    return orders_of_two_pairs(["N", 5, 20_000], [400_000, 2], ["N", 400_000])
+
+
+def test_an_order_that_is_much_better_and_worse_by_next_to_nothing_is_chosen_and_that_is_said(nearly_better):
+    domain = Domain({"N": SymbolRange(1, 12)})
+    choice = choose_order(nearly_better[0].profile, nearly_better, domain, shapes=SMALL)
+    assert (choice.chosen.name, choice.never_worse, choice.overhead) == ("other", "proved", 8 * 12)
+    above = [choice.after.at({"N": n}) - choice.before.at({"N": n}) for n in range(1, 13)]
+    assert max(above) == choice.overhead
+    assert min(above) < -0.02 * choice.before.at({"N": 1})
+    assert choice.chosen.order == (2, 3, 0, 1)
+    assert choice.proof is not None
+    assert choice.proof.check()
+
+
+@pytest.mark.parametrize("most", [1_000, None])
+def test_an_order_that_is_worse_by_more_is_not(nearly_better, most):
+    """At N = 1,000 it takes 8,000 bytes more, above a thousandth of what would have run at N = 1."""
+    domain = Domain({"N": SymbolRange(1, most)})
+    choice = choose_order(nearly_better[0].profile, nearly_better, domain, shapes=SMALL)
+    assert (choice.chosen.name, choice.overhead) == ("before", 0)
+
+
+def test_an_order_that_gains_little_is_not_worth_being_worse_anywhere(nearly_better):
+    domain = Domain({"N": SymbolRange(8, 12)})
+    eight = ({"N": 8},)
+    tried = [replace(c, peaks=peaks_at(c.profile, eight)) for c in nearly_better]
+    choice = choose_order(tried[0].profile, tried, domain, shapes=eight)
+    assert (choice.chosen.name, choice.overhead) == ("before", 0)

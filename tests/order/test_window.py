@@ -63,6 +63,19 @@ def test_what_failed_is_not_tried_again_and_what_ended_for_want_of_work_is():
     assert peak(graph, sizes, other) == peak(graph, sizes, found)
 
 
+def test_what_failed_at_one_shape_is_not_tried_at_that_and_another():
+    graph, sizes = random_graph(4, 40)
+    table = np.array([[s / 100 for s in sizes], sizes], dtype=np.float64).T
+    start, limits = tuple(range(graph.size)), WindowLimits(windows=60, width=10, states=50, sets=100)
+    failed: Failures = {}
+    found = improve_order(graph, table[:, [1]], start, np.ones(1), limits, failed=failed, columns=(1,))
+    alone, after = Spent(), Spent()
+    improve_order(graph, table, found, np.ones(2), limits, spent=alone)
+    assert any(len(caps) == 2 and np.isinf(caps[0]) for known in failed.values() for caps in known)
+    improve_order(graph, table, found, np.ones(2), limits, failed=failed, spent=after)
+    assert after.work < alone.work
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_search_keeps_within_its_work(seed):
     graph, sizes = random_graph(seed, 60)

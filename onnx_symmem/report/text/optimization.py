@@ -108,9 +108,13 @@ def _peaks(console: Console, figures: Optimization) -> None:
 
 
 def _never_worse(figures: Optimization) -> str:
-    """What holds at every shape, and what deciding can add to it."""
+    """What holds at every shape, but for some bytes, and what deciding can add to it."""
     added = figures.overhead_bytes
-    return _PROOFS[figures.never_worse] + (f"; deciding adds {added:,} bytes at most" if added else "")
+    if not added:
+        return _PROOFS[figures.never_worse]
+    if not figures.versions and figures.levels is None:
+        return f"{_PROOFS[figures.never_worse]}, but for {added:,} bytes at most"
+    return f"{_PROOFS[figures.never_worse]}; deciding adds {added:,} bytes at most"
 
 
 def _levels(console: Console, figures: Optimization, found: LevelsFigures) -> None:
