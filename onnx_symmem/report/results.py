@@ -272,8 +272,8 @@ class Optimization:
 
     `versions` are the orders among which the shapes of the inputs decide, empty where there is one only;
     `overhead_bytes` is by how much `after` is above `before` at most, 0 for an order that is never worse; of
-    levels it is about the first of them. `floor` are bytes that no order of the planned nodes is below at each
-    sample, and there only.
+    levels it is about the first of them. `floor` are bytes that no order of the planned nodes is below at
+    each sample, and there only.
     """
 
     model: str
