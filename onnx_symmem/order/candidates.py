@@ -151,7 +151,8 @@ class CandidateSearch:
         self._by_segments(floor, window, spent)
         if self.limits.improved > 1:
             self._for_single_shapes(range(first, len(self.shapes)), floor)
-        starts = self._starts(floor, ceiling is not None, _AGAIN if first else None)
+        top = None if ceiling is None else np.asarray(ceiling, dtype=np.float64)
+        starts = self._starts(floor, top, _AGAIN if first else None)
         total = self.limits.window.windows * len(starts)
         for number, start in enumerate(starts):
             done = [self.limits.window.windows * number]
@@ -160,7 +161,6 @@ class CandidateSearch:
                 done[0] += 1
                 self.tick("improving orders", done[0], total)
 
-            top = None if ceiling is None else np.asarray(ceiling, dtype=np.float64)
             better = improve_order(
                 self.graph,
                 self.table,
@@ -193,7 +193,7 @@ class CandidateSearch:
 
     def _by_segments(self, floor: np.ndarray, window: WindowLimits, spent: Spent) -> None:
         """Add the best orders with their segments improved one by one, equal ones once."""
-        for start in self._starts(floor, False, self.limits.segmented):
+        for start in self._starts(floor, None, self.limits.segmented):
             self.tick("improving segments", 0, 1)
             found = improve_segments(
                 self.graph, self.table, start, floor, _part(window, _SEGMENTS), self.limits.seed, spent
@@ -239,15 +239,20 @@ class CandidateSearch:
         if joined not in self.runs:
             self._hoisted("spliced", joined)
 
-    def _starts(self, floor: np.ndarray, bounded: bool, most: int | None = None) -> list[tuple[int, ...]]:
-        """The best orders that differ in their peaks; under a ceiling the first one, which keeps it, too."""
+    def _starts(
+        self, floor: np.ndarray, ceiling: np.ndarray | None, most: int | None = None
+    ) -> list[tuple[int, ...]]:
+        """The best orders that differ in their peaks; under a ceiling the best one that keeps it, too."""
         peaks = self._peaks()
         orders = list(peaks)
+        ranked = [orders[k] for k in _ranked(list(peaks.values()), floor)]
         different: dict[bytes, tuple[int, ...]] = {}
-        for k in _ranked(list(peaks.values()), floor):
-            different.setdefault(peaks[orders[k]].tobytes(), orders[k])
+        for order in ranked:
+            different.setdefault(peaks[order].tobytes(), order)
         starts = list(different.values())[: self.limits.improved if most is None else most]
-        return list(dict.fromkeys((*starts, orders[0]))) if bounded else starts
+        if ceiling is not None:
+            starts.append(next((order for order in ranked if (peaks[order] <= ceiling).all()), orders[0]))
+        return list(dict.fromkeys(starts))
 
     def _peaks(self) -> dict[tuple[int, ...], np.ndarray]:
         """Peaks of all orders by the sizes of their buffers."""

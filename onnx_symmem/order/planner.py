@@ -20,7 +20,7 @@ from onnx_symmem.memory.profile import MemoryProfile
 from onnx_symmem.memory.sizes import ValueSizes
 from onnx_symmem.order.candidates import CandidateOrder, CandidateSearch, Tick, rank
 from onnx_symmem.order.limits import SearchLimits
-from onnx_symmem.order.selection import OrderChoice, choose_order
+from onnx_symmem.order.selection import OrderChoice, allowance, choose_order
 from onnx_symmem.order.steering import shapes_of_members
 
 __all__ = ["PlannedOrder", "plan_order"]
@@ -83,7 +83,8 @@ def plan_order(
         new += shapes_of_members(choice.after.members, domain, (*search.shapes, *new), more)
         if not new:
             break
-        search.steer(new, [base.at(shape) for shape in (*search.shapes, *new)])
+        limit = [base.at(shape) for shape in (*search.shapes, *new)]
+        search.steer(new, [most + allowance(limit) for most in limit])
     notices = () if search.notice is None else (search.notice,)
     tried = tuple(replace(t, peaks=t.peaks[: len(shapes)]) for t in choice.tried)
     floor = tuple(int(b) for b in search.bound(len(shapes)).bytes)

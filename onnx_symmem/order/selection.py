@@ -22,11 +22,11 @@ from onnx_symmem.memory.peak import Peak, peak
 from onnx_symmem.memory.profile import MemoryProfile
 from onnx_symmem.order.candidates import CandidateOrder, Tick, rank
 
-__all__ = ["OrderChoice", "TriedOrder", "choose_order"]
-
+__all__ = ["OrderChoice", "TriedOrder", "allowance", "choose_order"]
 
 _PROOFS = 6
 _OVERHEAD = 0.001  # of what would have run, at every steering shape: what an order may be above it
+_UNIT = 256  # bytes that it may be above in any case: ONNX Runtime's arena rounds each buffer up to as many
 _RAISED = 4  # proofs per order, each for more bytes
 _WORTH = 0.02  # by which such an order has to be better than the best proved one, at some shape
 
@@ -118,7 +118,7 @@ def choose_order(
         chosen_peak = peak(chosen.profile, domain)
         tally = tally + chosen_peak.tally
     overhead = 0
-    nearly = _nearly(base, rank(candidates, reference)[:proofs], chosen, limit, domain) if limit else None
+    nearly = _nearly(base, rank(candidates, reference), proofs, chosen, limit, domain) if limit else None
     if nearly is not None:
         outcomes[chosen.name] = "proved" if never_worse == "proved" else outcomes[chosen.name]
         chosen, chosen_peak, verdict, overhead = nearly
@@ -130,9 +130,15 @@ def choose_order(
     )  # fmt: skip
 
 
+def allowance(limit: Sequence[int]) -> int:
+    """Bytes by which an order may be above what would have run, which takes `limit` at some shapes."""
+    return max(_UNIT, int(min(limit, default=0) * _OVERHEAD))
+
+
 def _nearly(
     base: Peak,
     candidates: Sequence[CandidateOrder],
+    proofs: int,
     chosen: CandidateOrder,
     limit: Sequence[int],
     domain: Domain,
@@ -141,7 +147,7 @@ def _nearly(
 
     With the proof that it is above by at most so many bytes. `limit` is what `base` takes at the shapes.
     """
-    most = int(min(limit) * _OVERHEAD)
+    most = allowance(limit)
     for candidate in candidates:
         if candidate is chosen:
             return None
@@ -149,6 +155,9 @@ def _nearly(
         gain = max(1 - p / max(q, 1) for p, q in zip(candidate.peaks, chosen.peaks, strict=True))
         if above > most or gain < _WORTH:
             continue
+        if not proofs:
+            break
+        proofs -= 1
         found = peak(candidate.profile, domain)
         needed = {name for member in (*found.members, *base.members) for name in member.symbols()}
         allowed = max(above, 1)

@@ -26,6 +26,7 @@ from onnx_symmem.order.valleys import ValleySearch
 __all__ = ["Failures", "Spent", "WindowLimits", "improve_order", "live_bytes"]
 
 _EQUAL = 1e-9
+_EXACT = 1e-12  # rounding of sums; a ceiling is one of what is proved to the byte
 _MET = 1 + 1e-3  # ratio to the reference, best a bound, from which on nothing is tried for a shape
 _ABOVE = 1e6  # added to a ratio that is above the ceiling
 _VALLEYS = (0.8, 0.5)  # a wide window ends where less than this part of the peak is live
@@ -99,7 +100,7 @@ class _Search:
     ) -> None:
         self.graph, self.limits, self.failed = graph, limits, failed
         self.unit, self.columns = unit, np.asarray(columns, dtype=np.int64)
-        self.ceiling = ceiling * (1 + _EQUAL)
+        self.ceiling = ceiling * (1 + _EXACT)
         self.moments = Moments(graph, scaled)
         self.finder = CutFinder(graph)
         self.draw = np.random.default_rng(seed)
@@ -211,7 +212,7 @@ class _Search:
         caps = np.where(peaks > goal, peaks * (1 + _EQUAL), goal * (1 - _EQUAL))
         if self.peaks[shape] > self.ceiling[shape]:
             caps = np.full(len(peaks), np.inf)
-        caps = np.minimum(caps, np.maximum(self.ceiling, peaks * (1 + _EQUAL)))
+        caps = np.minimum(caps, np.where(peaks > self.ceiling, peaks * (1 + _EQUAL), self.ceiling))
         caps[shape] = goal * (1 - _EQUAL)
         key = kind, int(self.ran[first]), int(self.ran[second])
         failed = self.failed.setdefault(key, [])

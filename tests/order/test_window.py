@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from onnx_symmem.order.buffers import BufferGraph
 from onnx_symmem.order.heuristics import depth_first
 from onnx_symmem.order.window import Failures, Spent, WindowLimits, improve_order, live_bytes
 from tests.order.graphs import all_orders, peak, random_graph
@@ -61,6 +62,23 @@ def test_what_failed_is_not_tried_again_and_what_ended_for_want_of_work_is():
     assert not any(failed.values())
     other = improve_order(graph, table, start, reference, limits, failed=failed)
     assert peak(graph, sizes, other) == peak(graph, sizes, found)
+
+
+def test_a_ceiling_is_kept_to_the_byte_however_large_it_is():
+    """Two pairs of nodes: the second one first is better at the first shape, and 2 bytes worse at the other."""
+    graph = BufferGraph(
+        ((), (0,), (), (2,)), ((1,), (), (3,), ()), (0, 1, 2, 3), ((1,), (), (3,), ()),
+        (False, True, False, True), (),
+    )  # fmt: skip
+    table = np.array([[10, 10**12 + 5], [5, 1], [12, 10**12], [1, 2]], dtype=np.float64)
+    first, second = (0, 1, 2, 3), (2, 3, 0, 1)
+    tops = [live_bytes(graph, table, order).max(axis=0).tolist() for order in (first, second)]
+    assert tops == [[18, 10**12 + 6], [16, 10**12 + 8]]
+    limits, reference = WindowLimits(width=4), np.array([1.0, 1e12])
+    free = improve_order(graph, table, first, reference, limits)
+    assert live_bytes(graph, table, free).max(axis=0).tolist() == tops[1]
+    ceiling = np.array([np.inf, tops[0][1]])
+    assert improve_order(graph, table, first, reference, limits, ceiling=ceiling) == first
 
 
 def test_what_failed_at_one_shape_is_not_tried_at_that_and_another():
