@@ -39,7 +39,7 @@ Shape = Mapping[str, int]
 _USUAL = SearchLimits()
 NO_BOUND = replace(_USUAL, bound=replace(_USUAL.bound, work=0))
 """The usual search without the bounds at single shapes, which take long and steer nothing."""
-JUDGED = replace(_USUAL, bound=replace(_USUAL.bound, work=800_000_000))
+JUDGED = replace(_USUAL, bound=replace(_USUAL.bound, work=600_000_000))
 """The usual search, with more work for the bounds at single shapes than `optimize` takes."""
 
 

@@ -26,7 +26,7 @@ _SMALL = 2.0**-10  # of the peak: smaller buffers count as nothing
 _VALLEYS = (0.8, 0.65, 0.5, 0.3, 0.15, 0.05, 0.0)
 _CLOSE = 1 + 2.0**-7  # a bound that is so near is not worked on
 _TRIES = 10  # caps per set of nodes
-_ATTEMPTS = 2  # parts of the work for a shape that one of them may take
+_ATTEMPT = 2 / 3  # of the work for a shape that one of them may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class _Shape:
                 return
             tried = (low + cap) // 2 if truncated else cap
             found = program.below_caps(
-                np.array([tried]), min(self.share - self.work, self.share // _ATTEMPTS)
+                np.array([tried]), min(self.share - self.work, int(self.share * _ATTEMPT))
             )
             self.work += found.work
             if found.order is not None:

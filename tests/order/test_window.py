@@ -65,7 +65,7 @@ def test_what_failed_is_not_tried_again_and_what_ended_for_want_of_work_is():
 
 
 def test_a_ceiling_is_kept_to_the_byte_however_large_it_is():
-    """Two pairs of nodes: the second one first is better at the first shape, and 2 bytes worse at the other."""
+    """Two pairs of nodes: the second one first is better at the first shape, 2 bytes worse at the other."""
     graph = BufferGraph(
         ((), (0,), (), (2,)), ((1,), (), (3,), ()), (0, 1, 2, 3), ((1,), (), (3,), ()),
         (False, True, False, True), (),
