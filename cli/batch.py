@@ -120,6 +120,7 @@ def optimize_each(
         raise UsageError(f"--parallel-backend '{backend}': {' '.join(str(error).split())}") from error
     folder.mkdir(parents=True, exist_ok=True)
     before = _earlier(folder / SUMMARY)
+    _check_named(pairs, options.get("domain") or {})
     marks = [_made_from(model, options) for model, _ in pairs]
     kept = {
         str(out): before[str(out)]
@@ -159,15 +160,24 @@ def _optimized(model: str, out: str, options: dict[str, Any], mark: str) -> Outc
 def _named_in(model: str, domain: Mapping[str, Any]) -> dict[str, Any]:
     """What is said of the dims that a model has: models of one call need not have the same."""
     from onnx_symmem.graph.load import load_model
-    from onnx_symmem.shapes.declared import DeclaredDims
+    from onnx_symmem.run.stated_domain import input_dims
 
-    graph = load_model(model).view().graph
-    declared = DeclaredDims(graph)
-    for index in graph.inputs:
-        value = graph.values[index]
-        if value.dims is not None:
-            declared.input_dims(value.name, value.dims)
-    return {name: said for name, said in domain.items() if name in declared.symbols}
+    names = input_dims(load_model(model).view())
+    return {name: said for name, said in domain.items() if name in names}
+
+
+def _check_named(pairs: Sequence[tuple[Path, Path]], domain: Mapping[str, Any]) -> None:
+    """Refuse a name that no model has, where all can be read: one that cannot may have it."""
+    from onnx_symmem.graph.load import load_model
+    from onnx_symmem.run.stated_domain import check_shared, input_dims
+
+    if not domain:
+        return
+    try:
+        dims = [input_dims(load_model(model).view()) for model, _ in pairs]
+    except SymmemError:
+        return
+    check_shared(domain, dims)
 
 
 def _made_from(model: Path, options: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from onnx_symmem.cli.options import (
     shapes_option,
     size_option,
 )
-from onnx_symmem.cli.output import answer
+from onnx_symmem.cli.output import answer, notify
 from onnx_symmem.cli.progress import progress, ticker
 
 from onnx_symmem.errors import LimitNotMet
@@ -82,6 +82,8 @@ def command(
         for each in found.checks:
             show_check(console, each)
 
+    if not as_json:  # the document has them
+        notify(f"{each.model}: {notice}" for each in found.checks for notice in each.notices)
     answer(found, as_json, show)
     broken = [_reason(each) for each in found.checks if not each.holds]
     if broken:

@@ -20,7 +20,7 @@ from onnx_symmem.cli.options import (
     parse_names,
     size_option,
 )
-from onnx_symmem.cli.output import answer
+from onnx_symmem.cli.output import answer, notify
 from onnx_symmem.cli.progress import progress, ticker
 
 __all__ = ["command"]
@@ -90,4 +90,6 @@ def command(
             provider=ep,
             progress=ticker(tell),
         )
+    if not as_json:  # the document has them
+        notify(found.notices)
     answer(found, as_json, lambda console: show_fit(console, found))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from onnx_symmem.errors import UsageError
+from onnx_symmem.expr.domain import Domain
 from onnx_symmem.graph.load import LoadedModel, load_model
 from onnx_symmem.graph.save import StagedModel, check_target
 from onnx_symmem.memory.execution_order import RULES
@@ -33,7 +34,7 @@ from onnx_symmem.report.memory import MemoryReport, report_of
 from onnx_symmem.rewrite.reorder import delivery_of, execution_order_of
 from onnx_symmem.rewrite.value_info import write_dims
 from onnx_symmem.run.at_load import keys_at_load
-from onnx_symmem.run.stated_domain import DomainSpec, domain_of
+from onnx_symmem.run.stated_domain import DomainSpec, check_shared, domain_of, input_dims
 from onnx_symmem.shapes.engine import infer_shapes as infer
 from onnx_symmem.shapes.names import dims_by_name
 from onnx_symmem.shapes.table import ModelShapes
@@ -180,7 +181,7 @@ def fit(
     """The largest size of a dim at which a model stays within `budget` bytes: exact; nothing is run.
 
     solve: the dim to make as large as fits; of two dims, the first, for a ladder of sizes of the second.
-    against: another model to solve for as well.
+    against: another model to solve for as well; what is said of dims that it lacks is left out.
     at: sizes of the other dims.
     domain: what is known of the dims of the inputs.
     counts: what the budget covers: activations (with outputs), inputs, weights.
@@ -198,17 +199,18 @@ def fit(
     if out is not None:
         check_frontier_target(Path(out), names)
     sources = [model] if against is None else [model, against]
+    others = () if against is None else (input_dims(load_model(against).view()),)
     demands = [
         model_demand(
             source,
-            domain,
+            _said_of(dims, domain),
             provider,
             counts,
             reserve,
             limit=memory_limit,
             tick=_nth(tick, number, len(sources), source),
         )
-        for number, source in enumerate(sources)
+        for number, (source, dims) in enumerate(zip(sources, (None, *others), strict=True))
     ]
     tick("solving", 0, 0)
     found = fit_models(demands, budget, names, at, provider)
@@ -231,7 +233,7 @@ def check(
 ) -> BudgetChecks:
     """Whether models stay within `max_peak` bytes, at shapes or, by proof, on a whole domain; see `.holds`.
 
-    models: one model, or a list of them.
+    models: one model, or a list of them; what is said of a dim goes to those that have it.
     at: a shape or several; without any, every shape of the domain counts.
     domain: what is known of the dims of the inputs.
     counts: what the budget covers: activations (with outputs), inputs, weights.
@@ -245,14 +247,26 @@ def check(
     """
     tick = progress or _silent
     sources = list(models) if isinstance(models, list | tuple) else [models]
+    shapes, dims = _shapes(at), [None] * len(sources)
+    if len(sources) > 1:
+        dims = [input_dims(load_model(source).view()) for source in sources]
+        ranges = () if domain is None or isinstance(domain, Domain) else domain
+        check_shared((*ranges, *(name for shape in shapes for name in shape)), dims)
     found = []
-    for number, source in enumerate(sources):
+    for number, (source, names) in enumerate(zip(sources, dims, strict=True)):
         demand = model_demand(
-            source, domain, provider, counts, reserve, limit=memory_limit,
+            source, _said_of(names, domain), provider, counts, reserve, limit=memory_limit,
             tick=_nth(tick, number, len(sources), source),
         )  # fmt: skip
-        found.append(check_budget(demand, max_peak, _shapes(at), provider))
+        found.append(check_budget(demand, max_peak, [_said_of(names, s) for s in shapes], provider))
     return BudgetChecks(tuple(found))
+
+
+def _said_of(names: Collection[str] | None, said: Any) -> Any:
+    """What is said of the dims called `names`; None: all is."""
+    if names is None or said is None or isinstance(said, Domain):
+        return said
+    return {name: each for name, each in said.items() if name in names}
 
 
 def _silent(_stage: str, _done: int, _total: int) -> None:

@@ -23,22 +23,17 @@ from onnx_symmem.memory.sizes import value_sizes
 from onnx_symmem.order.bound import lower_bound
 from onnx_symmem.order.candidates import Tick
 from onnx_symmem.order.steering import steering_shapes
-from onnx_symmem.report.findings import data_symbols, settled
+from onnx_symmem.report.findings import data_symbols, settled, unplanned
 from onnx_symmem.report.version_bounds import version_bounds
-from onnx_symmem.rewrite.reorder import EXECUTION_ORDER, delivery_of, execution_order_of
+from onnx_symmem.rewrite.reorder import delivery_of, execution_order_of
 from onnx_symmem.run.at_load import keys_at_load
 from onnx_symmem.run.branches import Branches, branches_of
 from onnx_symmem.run.inputs import resolve_shape
-from onnx_symmem.run.stated_domain import DomainSpec, domain_of
+from onnx_symmem.run.stated_domain import DomainSpec, domain_of, input_dims
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import ModelShapes
 
 __all__ = ["Analysis", "analyse"]
-
-_UNPLANNED = (
-    "bytes of the file's own nodes; ONNX Runtime may add or replace nodes when it loads a file that "
-    "`optimize` did not write (Casts for float16, operators without a kernel, quantised pairs)"
-)
 
 
 @dataclass(frozen=True)
@@ -83,7 +78,7 @@ class Analysis:
     @property
     def planned(self) -> bool:
         """Whether the file says in which order it was planned, as `optimize` writes it."""
-        return any(entry.key == EXECUTION_ORDER for entry in self.model.proto.metadata_props)
+        return not unplanned(self.model)
 
     def settled(self, at: Sequence[Mapping[str, int]] | None = None) -> list[dict[str, int]]:
         """Shapes with the largest legal size of what only data decides; without those that nothing limits."""
@@ -92,7 +87,7 @@ class Analysis:
 
     def notices(self) -> tuple[str, ...]:
         """What holds for a file as it came: its nodes may not be the nodes that run."""
-        return () if self.planned else (_UNPLANNED,)
+        return unplanned(self.model)
 
 
 def analyse(
@@ -114,7 +109,7 @@ def analyse(
     model = load_model(source)
     view = model.view()
     if other and domain is not None and not isinstance(domain, Domain):
-        dims = {dim for v in view.graph.inputs for dim in view.graph.values[v].dims or ()}
+        dims = input_dims(view)
         domain = {name: said for name, said in domain.items() if name in dims}
     shapes = infer_shapes(view, domain_of(view, domain))
     wanted = tuple(resolve_shape(shapes, shape) for shape in at) or _spread(shapes)

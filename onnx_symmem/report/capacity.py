@@ -25,7 +25,7 @@ from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import BOUND, EXACT, profile
 from onnx_symmem.memory.sizes import value_sizes
 from onnx_symmem.order.candidates import Tick
-from onnx_symmem.report.findings import left_out
+from onnx_symmem.report.findings import left_out, unplanned
 from onnx_symmem.report.results import SCHEMA_VERSION
 from onnx_symmem.rewrite.reorder import delivery_of, execution_order_of
 from onnx_symmem.run.at_load import keys_at_load
@@ -59,6 +59,7 @@ class ModelDemand:
     """What one model needs, in bytes: the scopes in `counts` and `reserve`.
 
     `label` is exact, or bound (where sizes depend on data or a subgraph is counted by its largest way).
+    `notices` say what these bytes are not, where the file may not be what runs.
     """
 
     model: str
@@ -67,6 +68,7 @@ class ModelDemand:
     counts: tuple[str, ...]
     reserve: int
     label: str
+    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class Fit:
     reserve: int
     solve: tuple[str, ...]
     rows: tuple[FitRow, ...]
+    notices: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The documented JSON form."""
@@ -101,6 +104,7 @@ class Fit:
             "models": [
                 {"model": m, "label": label} for m, label in zip(self.models, self.labels, strict=True)
             ],
+            "notices": list(self.notices),
             "provider": self.provider,
             "budget": self.budget,
             "counts": list(self.counts),
@@ -128,6 +132,7 @@ class BudgetCheck:
     proved: bool
     witness: Mapping[str, int] | None = None
     witness_needed: int | None = None
+    notices: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -150,6 +155,7 @@ class BudgetCheck:
             "proved": self.proved,
             "witness": None if self.witness is None else dict(self.witness),
             "witness_needed": self.witness_needed,
+            "notices": list(self.notices),
         }
 
 
@@ -226,7 +232,7 @@ def model_demand(
     demand = Demand(tuple(dict.fromkeys(m for members in settled for m in members)), shapes.domain)
     if branches is not None:
         demand = replace(demand, versions=tuple(settled), choice=partial(branches.version_at, limit=limit))
-    return ModelDemand(model.label, shapes, demand, tuple(counts), reserve, label)
+    return ModelDemand(model.label, shapes, demand, tuple(counts), reserve, label, unplanned(model))
 
 
 def _without_data(member: Expr, shapes: ModelShapes, label: str) -> Expr:
@@ -256,7 +262,8 @@ def fit_models(
 ) -> Fit:
     """The largest size of `solve[0]` within `budget` bytes, per size of `solve[1]` where two are named.
 
-    `at` has the other dims. Raises DomainError for a dim that is not known or left open.
+    `at` has the other dims. Raises DomainError for a dim that is not known or left open, or a size of one that
+    is outside its range.
     """
     at = dict(at or {})
     first = models[0]
@@ -266,6 +273,8 @@ def fit_models(
             raise DomainError(f"dim '{name}' is not a dim of the inputs; they have {', '.join(names)}")
     if not 1 <= len(solve) <= 2 or len(set(solve)) < len(solve) or set(solve) & at.keys():
         raise UsageError("solve for one dim, or for two different ones, that are not given by --at")
+    for model in models:
+        model.shapes.domain.check({n: at[n] for n in model.shapes.input_symbols if n in at})
     rows: tuple[FitRow, ...]
     if len(solve) == 1:
         rows = (FitRow(at, tuple(largest_size(m.demand, solve[0], at, budget) for m in models)),)
@@ -274,7 +283,7 @@ def fit_models(
     shown = models[0]
     return Fit(
         tuple(m.model for m in models), tuple(m.label for m in models), provider, budget, shown.counts,
-        shown.reserve, tuple(solve), rows,
+        shown.reserve, tuple(solve), rows, tuple(f"{m.model}: {each}" for m in models for each in m.notices),
     )  # fmt: skip
 
 
@@ -325,7 +334,7 @@ def check_budget(
             witness = {n: witness[n] for n in model.shapes.input_symbols if n in witness} or witness
     return BudgetCheck(
         model.model, provider, budget, model.counts, model.reserve, model.label, needed, proved, witness,
-        witness_needed,
+        witness_needed, model.notices,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from onnx_symmem.expr.atom import MIN
 from onnx_symmem.expr.expression import Expr, minimum
+from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.memory.profile import MemoryProfile
 from onnx_symmem.report.results import (
     AssumptionFigures,
@@ -15,6 +16,7 @@ from onnx_symmem.report.results import (
     SymbolFigures,
     UnknownDimFigures,
 )
+from onnx_symmem.rewrite.reorder import EXECUTION_ORDER
 from onnx_symmem.shapes.table import ModelShapes
 
 __all__ = [
@@ -26,9 +28,21 @@ __all__ = [
     "peak_values",
     "settled",
     "shape_findings",
+    "unplanned",
 ]
 
 _LARGEST_DIM = (1 << 63) - 1
+
+_UNPLANNED = (
+    "bytes of the file's own nodes; ONNX Runtime may add or replace nodes when it loads a file that "
+    "`optimize` did not write (Casts for float16, operators without a kernel, quantised pairs)"
+)
+
+
+def unplanned(model: LoadedModel) -> tuple[str, ...]:
+    """What holds for a file that does not say for which order it was planned, as `optimize` writes it."""
+    planned = any(entry.key == EXECUTION_ORDER for entry in model.proto.metadata_props)
+    return () if planned else (_UNPLANNED,)
 
 
 def shape_findings(shapes: ModelShapes) -> ShapeFindings:

@@ -8,10 +8,10 @@ from typing import Any
 
 from onnx import TensorProto
 
+from onnx_symmem.expr.expression import Expr
 from onnx_symmem.memory.sizes import tensor_bytes
 from onnx_symmem.report.findings import shape_findings
 from onnx_symmem.report.results import SCHEMA_VERSION, ShapeFindings
-from onnx_symmem.rewrite.value_info import dim_text
 from onnx_symmem.shapes.table import GraphShapes, ModelShapes
 
 __all__ = ["ShapeTable", "TensorFigures", "shape_table"]
@@ -104,6 +104,12 @@ def shape_table(
     )
 
 
+def _number_or_formula(dim: Expr) -> int | str:
+    """A dim as all formulas are written, with a name such as `N-1` quoted, so that it reads as that name."""
+    value = dim.as_int()
+    return str(dim) if value is None else value
+
+
 def _tensors(graph: GraphShapes, place: str) -> Iterator[TensorFigures]:
     """Tensors in the order in which they come to be; a subgraph's before the outputs of its node."""
     view = graph.view
@@ -120,7 +126,7 @@ def _tensors(graph: GraphShapes, place: str) -> Iterator[TensorFigures]:
             "" if node is None else node.op if not node.domain else f"{node.domain}.{node.op}",
             "" if node is None else node.label(),
             _TYPES.get(elem_type, "undefined") if elem_type else "unknown",
-            None if dims is None else tuple(map(dim_text, dims)),
+            None if dims is None else tuple(_number_or_formula(dim) for dim in dims),
             None if size is None else str(size),
         )
 

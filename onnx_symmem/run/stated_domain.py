@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from onnx_symmem.errors import DomainError
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.graph.view import ModelView
 from onnx_symmem.shapes.declared import DeclaredDims
 
-__all__ = ["DomainSpec", "domain_of"]
+__all__ = ["DomainSpec", "check_shared", "domain_of", "input_dims"]
 
 DomainSpec = Domain | Mapping[str, "SymbolRange | int | tuple[int, int | None]"] | None
 """What a caller knows of the dims: a Domain, or per name a range, a value, or (lo, hi or None)."""
@@ -32,13 +32,31 @@ def domain_of(view: ModelView, spec: DomainSpec) -> Domain:
             ranges[name] = SymbolRange(lo, hi)
         else:
             raise DomainError(f"dim '{name}' = {given!r}: expected a size or (lo, hi or None)")
+    names = input_dims(view)
+    for name in ranges:
+        if name not in names:
+            legal = ", ".join(names) or "none"
+            raise DomainError(f"dim '{name}' is not a dim of the model's inputs; they have: {legal}")
+    return Domain(ranges)
+
+
+def input_dims(view: ModelView) -> tuple[str, ...]:
+    """The names of the dims of a model's inputs, in order of first appearance."""
     declared = DeclaredDims(view.graph)
     for index in view.graph.inputs:
         value = view.graph.values[index]
         if value.dims is not None:
             declared.input_dims(value.name, value.dims)
-    for name in ranges:
-        if name not in declared.symbols:
-            legal = ", ".join(declared.symbols) or "none"
-            raise DomainError(f"dim '{name}' is not a dim of the model's inputs; they have: {legal}")
-    return Domain(ranges)
+    return tuple(declared.symbols)
+
+
+def check_shared(said: Iterable[str], dims: Sequence[Collection[str]]) -> None:
+    """Raise DomainError for a name among those said of several models that is a dim of none of them.
+
+    Models of one call need not have the same dims, so a name may be left out where a model lacks it; a name
+    that all lack is a slip, and what was said would be lost without a word.
+    """
+    for name in said:
+        if not any(name in names for names in dims):
+            legal = ", ".join(dict.fromkeys(each for names in dims for each in names)) or "none"
+            raise DomainError(f"dim '{name}' is not a dim of any model's inputs; they have: {legal}")

@@ -5,11 +5,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnx
 import pytest
 from onnx_symmem.cli.options import parse_size
 
+from onnx import TensorProto, helper
 from onnx_symmem.errors import UsageError
 from tests.cli.conftest import Command
+
+
+def save_row(path: Path, dim: str) -> None:
+    """A model of one dim: y = exp(relu(x)), 4 bytes per size."""
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Exp", ["r"], ["y"])]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [dim]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "row", ends[:1], ends[1:])
+    opset = helper.make_opsetid("", 18)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=10), path)
 
 
 @pytest.mark.parametrize(
@@ -47,20 +58,6 @@ def test_the_answer_is_what_a_run_takes(command: Command, folder: Path) -> None:
 
 
 def test_several_models_are_checked(command: Command, folder: Path) -> None:
-    argv = (
-        "check",
-        "plain.onnx",
-        "free.onnx",
-        "--max-peak",
-        "1kB",
-        "--dim",
-        "batch=1..2",
-        "--dim",
-        "seq=1..2",
-    )
-    found = command(*argv, "--json")
-    assert found.code == 2  # free.onnx has no such dims
-    assert "'batch' is not a dim" in found.err
     argv = ("check", "plain.onnx", "plain.onnx", "--max-peak", "1kB", "--at", "batch=1,seq=1", "--json")
     found = command(*argv)
     document = json.loads(found.out)
@@ -70,6 +67,65 @@ def test_several_models_are_checked(command: Command, folder: Path) -> None:
     assert found.err.count("\n") == 1
     assert "(and 1 more)" in found.err
     assert json.loads(command(*argv[:3], *argv[3:3], "--max-peak", "1GB", *argv[5:]).out)["holds"]
+
+
+@pytest.mark.parametrize(
+    "said", [("--dim", "batch=1..2", "--dim", "seq=1..2"), ("--at", "batch=1,seq=2,n=3")]
+)
+def test_what_is_said_goes_to_the_models_that_have_the_dim(
+    command: Command, folder: Path, said: tuple[str, ...]
+) -> None:
+    save_row(folder / "row.onnx", "n")
+    argv = ("check", "plain.onnx", "row.onnx", "--max-peak", "1GB", *said, "--dim", "n=1..3", "--json")
+    found = command(*argv)
+    assert found.code == 0, found.err
+    assert [check["model"] for check in json.loads(found.out)["models"]] == ["plain.onnx", "row.onnx"]
+    assert "dim 'sqe' is not a dim of any model's inputs; they have: batch, seq, n" in (
+        command(*argv, "--dim", "sqe=1..2").err
+    )
+
+
+def test_the_model_held_against_may_lack_dims(command: Command, folder: Path) -> None:
+    save_row(folder / "row.onnx", "batch")
+    argv = ("fit", "plain.onnx", "--against", "row.onnx", "--budget", "1MB", "--solve", "batch", "--json")
+    found = command(*argv, "--at", "seq=0", "--dim", "seq=0..8")
+    assert found.code == 0, found.err
+    assert json.loads(found.out)["rows"][0]["found"][1]["size"] == 1_000_000 // 16 - 1
+
+
+def test_a_size_outside_the_range_of_its_dim_is_said(command: Command, folder: Path) -> None:
+    found = command("fit", "plain.onnx", "--budget", "1MiB", "--solve", "batch", "--at", "seq=0")
+    assert found.code == 2
+    assert found.err == "onnx-symmem: error: seq = 0: expected a size in 1..inf\n"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("fit", "--budget", "1MiB", "--solve", "batch", "--at", "seq=3"),
+        ("check", "--max-peak", "1MiB", "--at", "batch=1,seq=3"),
+    ],
+)
+def test_it_is_said_that_other_nodes_may_run(command: Command, folder: Path, argv: tuple[str, ...]) -> None:
+    verb, *options = argv
+    note = "plain.onnx: bytes of the file's own nodes; ONNX Runtime may add or replace nodes"
+    assert note in command(verb, "plain.onnx", *options).err
+    assert command("-q", verb, "plain.onnx", *options).err == ""
+    assert "ONNX Runtime may add" in " ".join(
+        json.loads(command(verb, "plain.onnx", *options, "--json").out)["notices"]
+    )
+    command("optimize", "plain.onnx", "-o", "planned.onnx", "--time-budget", "0", "--no-verify")
+    assert command(verb, "planned.onnx", *options).err == ""
+    assert json.loads(command(verb, "planned.onnx", *options, "--json").out)["notices"] == []
+
+
+def test_the_largest_size_is_a_lower_bound_where_bytes_are_an_upper_one(
+    command: Command, folder: Path
+) -> None:
+    argv = ("--budget", "1MiB", "--solve", "length", "--at", "batch=2,seq=3", "--dim", "length=1..16")
+    assert "Largest length that is sure to fit" in command("fit", "odd.onnx", *argv).out
+    argv = ("--budget", "1MiB", "--solve", "batch", "--at", "seq=3")
+    assert "Largest batch that fits" in command("fit", "plain.onnx", *argv).out
 
 
 def test_a_frontier_is_drawn_beside_its_table(command: Command, folder: Path) -> None:

@@ -256,6 +256,17 @@ def eval_formula(text: str, shape: Mapping[str, int]) -> int:
     return max(parse(part).evaluate(shape) for part in inner.split(", "))
 
 
+def test_a_dim_reads_as_its_name(command: Command, folder: Path) -> None:
+    from onnx_symmem.expr.text import parse
+
+    sizes = {"N-1": 3, "batch size": 5, "max": 7}
+    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, list(sizes)) for n in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "named", [x], [y])
+    onnx.save(onnx.helper.make_model(graph, ir_version=10), folder / "named.onnx")
+    for tensor in document(command, "shapes", "named.onnx")["tensors"]:
+        assert [parse(dim).evaluate(sizes) for dim in tensor["dims"]] == [3, 5, 7]
+
+
 def test_a_comparison_tells_planned_from_shipped(outputs: Mapping[str, list[dict[str, Any]]]) -> None:
     (found,) = outputs["compare"]
     assert found["outputs"]["bit_equal"]

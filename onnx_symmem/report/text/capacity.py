@@ -27,14 +27,14 @@ def show_fit(console: Console, fit: Fit) -> None:
     """One answer in words, or a table over the second dim."""
     console.print(Text(" and ".join(fit.models), style="bold"))
     facts(console, [("budget", f"{fit.budget:,} bytes"), *_counted(fit.counts, fit.reserve)])
-    label = "bound" if "bound" in fit.labels else "exact"
-    title = f"Largest {fit.solve[0]} that fits"
+    # Where bytes are an upper bound, the size is a lower one.
+    title = f"Largest {fit.solve[0]} that {'is sure to fit' if 'bound' in fit.labels else 'fits'}"
     if len(fit.solve) == 1:
         fixed = fit.rows[0].fixed
-        heading(console, labelled(title, label), f"at {shape_text(fixed)}" if fixed else "")
+        heading(console, title, f"at {shape_text(fixed)}" if fixed else "")
         _answers(console, fit, fit.rows[0].found)
         return
-    heading(console, labelled(title, label), f"for sizes of {fit.solve[1]}")
+    heading(console, title, f"for sizes of {fit.solve[1]}")
     unit = Unit.of(c.needed for row in fit.rows for c in row.found)
     several = len(fit.models) > 1
     columns = []
