@@ -16,7 +16,7 @@ from onnx_symmem.errors import ExpressionError
 from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, Atom
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.expression import ZERO, Expr, rebuild
-from onnx_symmem.expr.interval import Interval, Intervals
+from onnx_symmem.expr.interval import Interval, Intervals, told_of
 from onnx_symmem.expr.proof import (
     Between,
     Cases,
@@ -99,7 +99,7 @@ class Region:
 
     def intervals(self) -> Intervals:
         """Bounds of expressions of the variables."""
-        return Intervals(lambda name: (0, self.widths[name]))
+        return Intervals(lambda name: (0, self.widths[name]), told_of(self.facts))
 
 
 def check(certificate: Certificate, images: Images | None = None) -> bool:

@@ -15,13 +15,13 @@ from math import lcm
 
 import numpy as np
 
-from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, Atom, Monomial
+from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, Atom, Monomial, with_inner
 from onnx_symmem.expr.blocks import Block, build_block
 from onnx_symmem.expr.certificate import replace_deep
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.exact import BoolArray, IntArray
 from onnx_symmem.expr.expression import Expr
-from onnx_symmem.expr.interval import Intervals
+from onnx_symmem.expr.interval import Intervals, told_of
 from onnx_symmem.expr.mapper import Mapper, Opaque
 from onnx_symmem.expr.proof import (
     Cases,
@@ -38,7 +38,8 @@ from onnx_symmem.expr.residues import MAX_CLASSES, class_count, residue_moduli
 from onnx_symmem.expr.scaled import lines_of
 from onnx_symmem.expr.sieve import Sieve
 
-__all__ = ["LINKED", "RAW", "RESIDUES", "SHIFT", "Cover", "Recipe", "build_cover", "by_classes", "map_of"]
+__all__ = ["LINKED", "RAW", "RESIDUES", "SHIFT", "TOLD",
+           "Cover", "Recipe", "build_cover", "by_classes", "map_of"]  # fmt: skip
 
 _MAX_FACTS = 24
 _KEPT_REGIONS = 512
@@ -66,6 +67,7 @@ class Recipe:
 
 SHIFT = Recipe("shift", cases=1, facts=False, linked=False)
 LINKED = Recipe("linked")
+TOLD = Recipe("linked", linked=False)  # what is linked to its operand loses bounds that facts tell of it
 RESIDUES = Recipe("residues", cases=4, residues=True)
 RAW = Recipe(
     "residues", cases=4, facts=False, residues=True
@@ -187,7 +189,7 @@ def _start(
     atoms = sorted(set(given), key=lambda a: a.key)
     images = {atom: domain.solved(Expr.of(atom)) for atom in atoms}
     names = {name for image in images.values() for name in image.symbols()}
-    facts = _related(domain, names) if recipe.facts else ()
+    facts = _related(domain, names) if recipe.facts else _telling(domain, images.values())
     names.update(*(domain.facts()[i].symbols() for i in facts))
     symbols = tuple(sorted(names))
     ranges = {name: domain.range_of(name) for name in symbols}
@@ -200,6 +202,12 @@ def _start(
         tuple(_shifted(domain, i) for i in facts),
     )
     return state, symbols, facts
+
+
+def _telling(domain: Domain, images: Iterable[Expr]) -> tuple[int, ...]:
+    """Indices of the facts that bound one of the atoms, or one inside of them."""
+    inside = with_inner(atom for image in images for atom in image.atoms())
+    return tuple(i for i, fact in enumerate(domain.facts()) if not inside.isdisjoint(told_of([fact])))
 
 
 def _shifted(domain: Domain, fact: int) -> Expr:

@@ -7,7 +7,8 @@ The methods, cheapest first; each is a tier, counted in every result:
     shift      symbols from their lower bounds, Bernstein form in bounded ones, other atoms as
                independent bounded variables: no negative coefficient
     points     every point of a small finite domain
-    linked     floor divisions tied to their numerators, max and min by cases, facts substituted
+    linked     floor divisions tied to their numerators, or within bounds that facts tell; max and min
+               by cases, facts substituted
     residues   S = m*k + r, in which floor divisions are exact, for all r
     sectors    every order of up to three unbounded variables
     boxes      ranges cut in two, on a budget; also finds small witnesses

@@ -8,17 +8,17 @@ to be equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import gcd
 from types import MappingProxyType
 from typing import Any
 
 from onnx_symmem.errors import DomainError
-from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, Atom
+from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SYMBOL, Atom
 from onnx_symmem.expr.equations import Equations, primitive
 from onnx_symmem.expr.expression import ZERO, Expr, maximum, minimum, rebuild
-from onnx_symmem.expr.interval import Interval, Intervals, meet
+from onnx_symmem.expr.interval import Interval, Intervals, told_of
 from onnx_symmem.expr.ranges import ANY_SIZE, SymbolRange
 
 __all__ = ["Domain", "SymbolRange"]
@@ -73,7 +73,7 @@ class Domain:
         put(self, "inequalities", inequalities)
         put(self, "_free", free)
         put(self, "_known", known)
-        put(self, "_intervals", Intervals(self._free_interval, _told(known)))
+        put(self, "_intervals", Intervals(self._free_interval, told_of(known)))
         put(self, "_memo", {})
         put(self, "_hash", hash((tuple(ranges.items()), tuple(equalities.items()), inequalities)))
 
@@ -186,7 +186,7 @@ class Domain:
         memo = self.memo("facts")
         if not memo:
             # What is told of an atom holds by its own fact, which must not vanish in its light.
-            told = {fact for fact in self._known if _told([fact])}
+            told = {fact for fact in self._known if told_of([fact])}
             simple = sorted({f if f in told else self.simplify(f) for f in self._known}, key=Expr.sort_key)
             ranges = Intervals(self._free_interval)
             lows = [ranges.of(fact)[0] for fact in simple]
@@ -348,16 +348,3 @@ class Domain:
             memo[key] = draw(self, k, seed, names)
         found: tuple[dict[str, int], ...] = memo[key]
         return found
-
-
-def _told(facts: Sequence[Expr]) -> dict[Atom, Interval]:
-    """What facts c*atom + k >= 0 say of sizes scaled in float32, which no other step takes apart."""
-    found: dict[Atom, Interval] = {}
-    for fact in facts:
-        terms = [(mono, c) for mono, c in fact.terms if mono]
-        if len(terms) == 1 and len(terms[0][0]) == 1 and terms[0][0][0][1] == 1:
-            atom, c, k = terms[0][0][0][0], terms[0][1], fact.constant_term()
-            if atom.kind == SCALED_FLOOR:
-                side: Interval = (-(k // c), None) if c > 0 else (None, k // -c)
-                found[atom] = meet(found.get(atom, (None, None)), side)
-    return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 
@@ -39,6 +40,8 @@ _WIDE_ROWS = 8000  # matrices with fewer rows are looked at at more samples
 _SCREEN = 192  # tests of a large table that are tried first
 _SCALES = (1 << 10, 1 << 20, 0)  # about the sum of weights; 0 is as exactly as floats tell
 _NOTHING = 1e-9
+_ATTEMPTS = 4  # single members, and pairs, of one row over their monomials
+_LIKELY = 32  # members that are paired for these
 _ROUNDS = 8  # of adding tests that were failed
 _CHUNK = 1 << 21  # numbers of one product table held at a time
 _WORK = 2 * 10**9  # numbers that pairs and games may compute; what is left then has no dominance
@@ -46,12 +49,16 @@ _WORK = 2 * 10**9  # numbers that pairs and games may compute; what is left then
 
 @dataclass(frozen=True, slots=True)
 class Dominance:
-    """sum(weights) * low <= sum(weight * member), on a domain; indices are into a matrix."""
+    """sum(weights) * low <= sum(weight * member), on a domain; indices are into a matrix.
+
+    `alone`: it is proved over the monomials of the difference, without the others of the matrix.
+    """
 
     low: int
     members: tuple[int, ...]
     weights: tuple[int, ...]
     tier: str
+    alone: bool = False
 
     def certificate(self, matrix: PolyMatrix, domain: Domain) -> Certificate:
         """The certificate, written out."""
@@ -61,14 +68,28 @@ class Dominance:
 
     def attempted(self, matrix: PolyMatrix, domain: Domain) -> Certificate | None:
         """The certificate, where it is not known whether there is one."""
-        prover = prover_of(matrix.basis, domain)
-        found = prover.find(_difference(matrix.rows, self.low, self.members, self.weights))
+        prover, row = self._question(matrix, domain)
+        found = prover.find(row)
         if not isinstance(found, Evidence):
             return None
         symbols, facts, proof = found.write()
         high = sum((matrix.row(m) * w for m, w in zip(self.members, self.weights, strict=True)), ZERO)
         low: Expr = matrix.row(self.low) * sum(self.weights)
         return Certificate(low, high, domain, found.tier, symbols, facts, proof)
+
+    def tier_of_maps(self, matrix: PolyMatrix, domain: Domain) -> str | None:
+        """The tier of linear maps that proves it, if there is one."""
+        prover, row = self._question(matrix, domain)
+        code = int(prover.prove(row.reshape(1, -1), SHALLOW)[0])
+        return TIERS[code] if code else None
+
+    def _question(self, matrix: PolyMatrix, domain: Domain) -> tuple[Prover, IntArray]:
+        """What has to prove which row >= 0."""
+        row = _difference(matrix.rows, self.low, self.members, self.weights)
+        if not self.alone:
+            return prover_of(matrix.basis, domain), row
+        used = np.flatnonzero(row)
+        return prover_of(tuple(matrix.basis[k] for k in used), domain), row[used]
 
 
 def _difference(rows: IntArray, low: int, members: Sequence[int], weights: Sequence[int]) -> IntArray:
@@ -100,7 +121,7 @@ class Dominators:
     """Searches for dominances among the rows of one matrix on one domain."""
 
     def __init__(self, matrix: PolyMatrix, domain: Domain) -> None:
-        self.rows = matrix.rows
+        self.matrix, self.rows = matrix, matrix.rows
         self.prover: Prover = prover_of(matrix.basis, domain)
         self.values, self.error = self.prover.sampled(self.rows, wide=len(matrix) <= _WIDE_ROWS)
         self.work = _WORK
@@ -134,15 +155,16 @@ class Dominators:
         lows = lows[pair_interval(first, second)[2]]
         for tests in self.prover.test_tables:
             step = -(-tests.columns // _SCREEN)
+            some = lows  # what one table refutes another may prove
             if step > 1:
-                lows = lows[self._pair_payoffs(lows, pair, tests.thinned(step))[2]]
-            low_ends, high_ends, possible = self._pair_payoffs(lows, pair, tests)
-            lows, low_ends, high_ends = lows[possible], low_ends[possible], high_ends[possible]
-            tops = np.zeros(len(lows), dtype=np.int64)
-            bottoms = np.ones(len(lows), dtype=np.int64)
+                some = some[self._pair_payoffs(some, pair, tests.thinned(step))[2]]
+            low_ends, high_ends, possible = self._pair_payoffs(some, pair, tests)
+            some, low_ends, high_ends = some[possible], low_ends[possible], high_ends[possible]
+            tops = np.zeros(len(some), dtype=np.int64)
+            bottoms = np.ones(len(some), dtype=np.int64)
             for weight, met in shared_weights(low_ends, high_ends):
                 tops[met], bottoms[met] = weight.numerator, weight.denominator
-            found += self._confirmed(lows, pair, np.stack([tops, bottoms - tops], axis=1))
+            found += self._confirmed(some, pair, np.stack([tops, bottoms - tops], axis=1))
             lows = _without(lows, found)
         return found
 
@@ -206,6 +228,60 @@ class Dominators:
                 if not pool.grow(gaps - as_floats(self.rows[some])):
                     break
             lows = _without(lows, found)
+        return found
+
+    def by_few(self, lows: Sequence[int], members: Sequence[int], work: int) -> tuple[list[Dominance], int]:
+        """Dominances of rows by one or two members over the monomials of these alone; (they, work spent).
+
+        Where there are fewer variables, more of their upper ends fit into the tables (blocks.py). Work is
+        what the provers of some monomials take. The likeliest members of every row come first.
+        """
+        chosen = {low: self._likely(low, members) for low in lows}
+        found: dict[int, Dominance] = {}
+        spent = 0
+        for turn in range(max(map(len, chosen.values()), default=0)):
+            for low in lows:
+                if low not in found and turn < len(chosen[low]) and spent < work:
+                    some, effort = self._alone(low, chosen[low][turn])
+                    found.update((dominance.low, dominance) for dominance in some)
+                    spent += effort
+        return list(found.values()), spent
+
+    def _alone(self, low: int, members: tuple[int, ...]) -> tuple[list[Dominance], int]:
+        """(a dominance of a row by one or two members over their monomials, the effort of their prover)."""
+        domain = self.prover.domain
+        part = PolyMatrix(self.matrix.basis, self.rows[[low, *members]]).without_empty_columns()
+        search = Dominators(part, domain)
+        one = np.zeros(1, dtype=np.intp)
+        for proof in search.by_one(one, 1) if len(members) == 1 else search.by_pair(one, (1, 2)):
+            chosen = tuple(members[m - 1] for m in proof.members)
+            found = Dominance(low, chosen, proof.weights, proof.tier, alone=True)
+            tier = found.tier_of_maps(self.matrix, domain)
+            if tier is not None:
+                return [replace(found, tier=tier)], search.prover.effort
+        return [], search.prover.effort
+
+    def _likely(self, low: int, members: Sequence[int]) -> list[tuple[int, ...]]:
+        """Members, and pairs, of which a combination is above a row at all samples.
+
+        Those that are farthest above it come first, and the pairs of which the most combinations are above.
+        A pair with a member that suffices says nothing new.
+        """
+        at, error = self.values[low], self.error[low]
+        lead = self.values[list(members)] - at + self.error[list(members)] + error
+        counts = (lead >= 0).sum(axis=1)
+        far = (lead / np.maximum(np.abs(at), 1.0)).min(axis=1, initial=np.inf)
+        singles = [k for k in np.argsort(-far, kind="stable").tolist() if counts[k] == lead.shape[1]]
+        others = [k for k in np.argsort(-counts, kind="stable").tolist() if 0 < counts[k] < lead.shape[1]]
+        pairs = list(combinations(sorted(others[:_LIKELY]), 2))
+        found: list[tuple[int, ...]] = [(members[k],) for k in singles[:_ATTEMPTS]]
+        if pairs:
+            first, second = (lead[[pair[side] for pair in pairs]] for side in (0, 1))
+            self.work -= 8 * first.size
+            low_ends, high_ends, possible = pair_interval(first, second)
+            widths = np.where(possible, high_ends - low_ends, -1.0)
+            best = np.argsort(-widths, kind="stable")[:_ATTEMPTS].tolist()
+            found += [(members[pairs[k][0]], members[pairs[k][1]]) for k in best if possible[k]]
         return found
 
     def _weights(self, lows: IntArray, members: Sequence[int], pool: _Pool) -> FloatArray:

@@ -12,7 +12,7 @@ polynomials whose coefficients have one sign, and outer bounds elsewhere: the be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -22,7 +22,7 @@ from onnx_symmem.expr.atom import FLOORDIV, MAX, MIN, SCALED_FLOOR, SYMBOL, Atom
 from onnx_symmem.expr.expression import ZERO, Expr, rebuild
 from onnx_symmem.expr.scaled import LARGEST, lines_of
 
-__all__ = ["Interval", "Intervals", "meet"]
+__all__ = ["Interval", "Intervals", "meet", "told_of"]
 
 Interval = tuple[int | None, int | None]
 
@@ -266,6 +266,19 @@ class Intervals:
             if total == _EVERYTHING:
                 break
         return total
+
+
+def told_of(facts: Iterable[Expr]) -> dict[Atom, Interval]:
+    """What facts c*atom + k >= 0 say of sizes scaled in float32, which no other step takes apart."""
+    found: dict[Atom, Interval] = {}
+    for fact in facts:
+        terms = [(mono, c) for mono, c in fact.terms if mono]
+        if len(terms) == 1 and len(terms[0][0]) == 1 and terms[0][0][0][1] == 1:
+            atom, c, k = terms[0][0][0][0], terms[0][1], fact.constant_term()
+            if atom.kind == SCALED_FLOOR:
+                side: Interval = (-(k // c), None) if c > 0 else (None, k // -c)
+                found[atom] = meet(found.get(atom, (None, None)), side)
+    return found
 
 
 def _extremum_of(expr: Expr) -> Atom | None:

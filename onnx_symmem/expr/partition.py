@@ -1,12 +1,12 @@
 """The search for parts of a domain on which every expression of P is dominated by members of Q.
 
-Where no combination of Q is found that stays above an expression of P, the range of one symbol is cut
-in two. The samples choose the cut: on each half they are the columns of a matrix game, whose value says
-how far above the expression the best combination of members stays (mixture.py). The best cut leaves the
-most halves, with the most samples, that one combination suffices for; of equal ones, the larger margin.
-Unbounded symbols are cut near their lower ends, where constants matter. Parts are counted, and so is the work
-on them, by the numbers of the maps that proofs are made with: where there are many classes and cases, parts
-are fewer.
+An expression of P that no combination of all of Q is found for is tried with the few of Q that the samples
+show above it, alone. Where that fails, too, the range of one symbol is cut in two. The samples choose the
+cut: on each half they are the columns of a matrix game, whose value says how far above the expression the
+best combination of members stays (mixture.py). The best cut leaves the most halves, with the most samples,
+that one combination suffices for; of equal ones, the larger margin. Unbounded symbols are cut near their
+lower ends, where constants matter. Parts are counted, and so is the work on them, by the numbers of the maps
+that proofs are made with: where there are many classes and cases, parts are fewer.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ __all__ = ["Partition", "places_to_cut"]
 _MAX_PARTS = 48
 _MAX_DEPTH = 24
 _WORK = 8_000_000  # numbers of the maps of all parts
+_ALONE = 4_000_000  # numbers of the maps for rows of P with one or two of Q alone
 _MAX_CUTS = 12  # per symbol, looked at through samples only
 _MAX_PAIR_MEMBERS = 12
 _MAX_SEARCHES = 8  # rows of P that are searched with the costliest methods
@@ -46,7 +47,7 @@ class Partition:
         self.matrix, self.lows, self.highs = matrix, lows, highs
         self.witness: Shape | None = None
         self.settled: list[tuple[Kind, str]] = []
-        self.parts, self.work = _MAX_PARTS, _WORK
+        self.parts, self.work, self.alone = _MAX_PARTS, _WORK, _ALONE
 
     @property
     def exhausted(self) -> bool:
@@ -102,6 +103,9 @@ class Partition:
         for pair in combinations(self.highs[:_MAX_PAIR_MEMBERS], 2):
             found += search.by_pair(left(), pair)
         found += search.by_many(left(), self.highs)
+        proofs, spent = search.by_few(left()[:_MAX_SEARCHES].tolist(), self.highs, self.alone)
+        found += proofs
+        self.alone -= spent
         for high in self.highs:
             for low in left()[:_MAX_SEARCHES]:
                 if self.work > 0:

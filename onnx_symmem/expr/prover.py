@@ -18,7 +18,7 @@ from onnx_symmem.errors import ExpressionError
 from onnx_symmem.expr.atom import FLOORDIV, SYMBOL, Atom, Monomial, with_inner
 from onnx_symmem.expr.boxes import Budget, Negative, search
 from onnx_symmem.expr.class_proofs import by_sectors, found_or_leaf, write_classes, write_leaves
-from onnx_symmem.expr.covers import LINKED, RAW, RESIDUES, SHIFT, Cover, Recipe, build_cover
+from onnx_symmem.expr.covers import LINKED, RAW, RESIDUES, SHIFT, TOLD, Cover, Recipe, build_cover
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.exact import (
     BoolArray,
@@ -32,6 +32,7 @@ from onnx_symmem.expr.exact import (
 )
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.grid import Grid
+from onnx_symmem.expr.interval import told_of
 from onnx_symmem.expr.proof import Leaf, Points, Proof
 from onnx_symmem.expr.samples import legal_near
 
@@ -89,6 +90,8 @@ class Prover:
         self._recipes: list[Recipe] = [SHIFT]
         if others or facts:
             self._recipes.append(LINKED)
+        if not others.isdisjoint(told_of(domain.facts())):
+            self._recipes.append(TOLD)
         if floors:
             self._recipes.append(RESIDUES)
         if facts and others:
@@ -200,7 +203,7 @@ class Prover:
         """monomials x tests, cheapest table first: a row is >= 0 if row @ table has no negative number."""
         best = RESIDUES if RESIDUES in self._recipes else self._recipes[-1]
         found: list[Table] = []
-        for recipe in dict.fromkeys((SHIFT, best)):
+        for recipe in (recipe for recipe in self._recipes if recipe in (SHIFT, TOLD, best)):
             cover = self.cover(recipe)
             tables = [] if cover is None else [block.tests for block in cover.blocks]
             if len(tables) == 1 and tables[0].columns <= _MAX_TESTS:

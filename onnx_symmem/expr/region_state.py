@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 
 from onnx_symmem.expr.atom import SYMBOL, Atom, with_inner
 from onnx_symmem.expr.expression import Expr
-from onnx_symmem.expr.interval import Intervals
+from onnx_symmem.expr.interval import Interval, Intervals, told_of
 from onnx_symmem.expr.proof import Between, Empty, Lower, Proof, Tighten
 
 __all__ = ["RegionState", "Step", "use_fact"]
@@ -47,7 +47,7 @@ class RegionState:
 
     def intervals(self) -> Intervals:
         """Bounds of expressions of the variables."""
-        return _intervals_within(frozenset(self.widths.items()))
+        return _intervals_within(frozenset(self.widths.items()), tuple(told_of(self.facts).items()))
 
     def others(self) -> list[Atom]:
         """Atoms that are not symbols, those inside of others included, in a fixed order."""
@@ -63,10 +63,12 @@ def _put(expr: Expr, name: str, value: Expr) -> Expr:
 
 
 @lru_cache(maxsize=_KEPT_WIDTHS)
-def _intervals_within(items: frozenset[tuple[str, int | None]]) -> Intervals:
-    """Bounds by the widths of variables."""
+def _intervals_within(
+    items: frozenset[tuple[str, int | None]], told: tuple[tuple[Atom, Interval], ...]
+) -> Intervals:
+    """Bounds by the widths of variables, and by what facts tell of atoms."""
     widths = dict(items)
-    return Intervals(lambda name: (0, widths[name]))
+    return Intervals(lambda name: (0, widths[name]), dict(told))
 
 
 def use_fact(state: RegionState, prefer_integers: bool) -> tuple[Step, RegionState | None] | None:

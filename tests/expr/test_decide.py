@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -150,6 +151,29 @@ def test_facts_decide() -> None:
     nonzero = Domain({"u": SymbolRange(0)}).with_inequality(parse("H*W - u"))
     assert compare(parse("u**2"), parse("H*W*u"), nonzero).kind is Kind.LE
     assert compare(parse("2*u"), parse("H*W + 7"), nonzero).kind is Kind.INCOMPARABLE
+
+
+SCALED = "floor_f32(w, 1/max(w, h), 320)"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "tier"),
+    [
+        ("7", f"7*{SCALED}", "shift"),
+        ("7", f"7*(({SCALED} + 31)//32)", "shift"),
+        ("u", f"min(v, 50)*(({SCALED} + 31)//32)", "linked"),  # together with another fact
+    ],
+)
+def test_what_a_fact_tells_of_a_scaled_size_is_known_of_what_it_is_in(low: str, high: str, tier: str) -> None:
+    untold = Domain().with_inequality(parse("min(v, 50) - u"))
+    domain = untold.with_inequality(parse(f"{SCALED} - 1"))
+    a, b = parse(low), parse(high)
+    found = compare(a, b, domain)
+    assert (found.kind, found.tier) == (Kind.LE, tier)
+    (certificate,) = found.certificates
+    assert check(certificate)
+    assert not check(replace(certificate, domain=untold))
+    assert b.evaluate({"w": 1, "h": 1_000, "u": 1, "v": 1}) == 0  # that shape is not legal
 
 
 def test_beyond_1024_classes_answers_stay_right() -> None:
