@@ -247,11 +247,13 @@ def check(
     """
     tick = progress or _silent
     sources = list(models) if isinstance(models, list | tuple) else [models]
-    shapes, dims = _shapes(at), [None] * len(sources)
+    shapes = _shapes(at)
+    dims: list[tuple[str, ...] | None] = [None] * len(sources)
     if len(sources) > 1:
-        dims = [input_dims(load_model(source).view()) for source in sources]
+        several = [input_dims(load_model(source).view()) for source in sources]
         ranges = () if domain is None or isinstance(domain, Domain) else domain
-        check_shared((*ranges, *(name for shape in shapes for name in shape)), dims)
+        check_shared((*ranges, *(name for shape in shapes for name in shape)), several)
+        dims = [*several]
     found = []
     for number, (source, names) in enumerate(zip(sources, dims, strict=True)):
         demand = model_demand(

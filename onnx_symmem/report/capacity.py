@@ -262,8 +262,8 @@ def fit_models(
 ) -> Fit:
     """The largest size of `solve[0]` within `budget` bytes, per size of `solve[1]` where two are named.
 
-    `at` has the other dims. Raises DomainError for a dim that is not known or left open, or a size of one that
-    is outside its range.
+    `at` has the other dims; what a further model lacks is left out for it. Raises DomainError for a dim that
+    is not known or left open, or a size that is not in its range.
     """
     at = dict(at or {})
     first = models[0]
@@ -274,10 +274,10 @@ def fit_models(
     if not 1 <= len(solve) <= 2 or len(set(solve)) < len(solve) or set(solve) & at.keys():
         raise UsageError("solve for one dim, or for two different ones, that are not given by --at")
     for model in models:
-        model.shapes.domain.check({n: at[n] for n in model.shapes.input_symbols if n in at})
+        model.shapes.domain.check(_own(model, at))
     rows: tuple[FitRow, ...]
     if len(solve) == 1:
-        rows = (FitRow(at, tuple(largest_size(m.demand, solve[0], at, budget) for m in models)),)
+        rows = (FitRow(at, tuple(largest_size(m.demand, solve[0], _own(m, at), budget) for m in models)),)
     else:
         rows = tuple(_frontier(models, budget, solve[0], solve[1], at))
     shown = models[0]
@@ -287,13 +287,19 @@ def fit_models(
     )  # fmt: skip
 
 
+def _own(model: ModelDemand, at: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of the dims that a model has."""
+    known = (*model.shapes.input_symbols, *model.shapes.domain.equalities)
+    return {name: size for name, size in at.items() if name in known}
+
+
 def _frontier(
     models: Sequence[ModelDemand], budget: int, symbol: str, other: str, at: Mapping[str, int]
 ) -> Iterator[FitRow]:
     """Rows at sizes of `other` that double, until nothing fits."""
     for size in _ladder(models[0].shapes.domain, other):
         fixed = {**at, other: size}
-        found = tuple(largest_size(m.demand, symbol, fixed, budget) for m in models)
+        found = tuple(largest_size(m.demand, symbol, _own(m, fixed), budget) for m in models)
         yield FitRow(fixed, found)
         if all(c.size is None for c in found) or all(c.unlimited for c in found):
             return

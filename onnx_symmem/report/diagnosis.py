@@ -36,12 +36,19 @@ class DiagnosisFigures:
     @property
     def not_predicted(self) -> str:
         """What of these runs no formula gives; empty where every run is predicted."""
-        if not any(o.option == "mem_pattern" and o.given for o in self.found.options):
-            return ""
-        return (
-            "with a memory pattern, a session's second and later runs at a shape hold one block for all "
-            "tensors; its bytes are measured here, and no prediction covers them"
-        )
+        said = []
+        if self.found.not_counted:
+            reasons = "; ".join(self.found.not_counted)
+            said.append(
+                f"not all is counted ({reasons}): planned is what the first run took in a session that keeps "
+                "the plan"
+            )
+        if any(o.option == "mem_pattern" and o.given for o in self.found.options):
+            said.append(
+                "with a memory pattern, a session's second and later runs at a shape hold one block for all "
+                "tensors; its bytes are measured here, and no prediction covers them"
+            )
+        return "; ".join(said)
 
     def to_json(self) -> dict[str, Any]:
         """The documented JSON form."""

@@ -3,7 +3,8 @@
 A model is planned for one traversal with everything else off. It is run under the settings in question and
 compared with that plan: the nodes that ran and their order, the bytes after every node, and the peak of
 every run (a memory pattern takes effect from the second on). Then each setting that differs from those that
-keep the plan is tried alone.
+keep the plan is tried alone. Where a plan does not count all tensors (sequences, texts), what the first run
+took under the settings that keep it stands for its peak.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from onnx_symmem.graph.load import load_model
+from onnx_symmem.memory.profile import UNKNOWN
 from onnx_symmem.order.candidates import Tick
 from onnx_symmem.run.inputs import Fill
 from onnx_symmem.run.measure import Measurement, domain_at, measure
@@ -77,7 +79,10 @@ class OptionFinding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The plan as it should run (`kept`), under the given settings, and every differing setting alone."""
+    """The plan as it should run (`kept`), under the given settings, and every differing setting alone.
+
+    `not_counted` says what no plan counts; the planned peak is then a measured one.
+    """
 
     model: str
     shape: Mapping[str, int]
@@ -86,6 +91,7 @@ class Diagnosis:
     kept: Finding
     given: Finding
     options: tuple[OptionFinding, ...]
+    not_counted: tuple[str, ...] = ()
 
     @property
     def keeps(self) -> bool:
@@ -127,6 +133,9 @@ def diagnose(
 
     measured = tried(wanted, "running as planned")
     planned = measured.predicted_peak
+    not_counted: tuple[str, ...] = ()
+    if planned is not None and measured.prediction.label == UNKNOWN:
+        planned, not_counted = measured.runs[0].requested_peak, measured.prediction.reasons
     kept = _finding(measured, planned)
     given = kept
     if settings != wanted:
@@ -139,7 +148,8 @@ def diagnose(
             alone = _finding(tried(replace(wanted, **{name: value}), f"trying {name} alone"), planned)
         options.append(OptionFinding(name, getattr(wanted, name), value, alone))
     return Diagnosis(
-        model.label, measured.shape, settings.provider, wanted.execution_order, kept, given, tuple(options)
+        model.label, measured.shape, settings.provider, wanted.execution_order, kept, given, tuple(options),
+        not_counted,
     )  # fmt: skip
 
 

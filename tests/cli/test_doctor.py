@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from onnx_symmem.run.deployment import settings_document
 from onnx_symmem.run.session import kept, shipped
@@ -62,6 +64,27 @@ def test_another_traversal_of_an_unplanned_file_is_another_order(command: Comman
     assert found.code == 1
     assert not option["keeps_order"]
     assert "ONNX Runtime ran" in option["order"]
+
+
+def test_a_session_is_not_blamed_for_what_no_plan_counts(command: Command, folder: Path) -> None:
+    """A sequence has no size: what no formula gives is measured in a session that keeps the plan."""
+    nodes = [
+        helper.make_node("SequenceConstruct", ["x", "x"], ["both"]),
+        helper.make_node("ConcatFromSequence", ["both"], ["long"], axis=0),
+        helper.make_node("Relu", ["long"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [name + "s"]) for name in "xy")
+    graph = helper.make_graph(nodes, "pair", [x], [y])
+    opset = helper.make_opsetid("", 18)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=10), folder / "pair.onnx")
+    found = command("doctor", "pair.onnx", "--at", "xs=100", "--json")
+    document = json.loads(found.out)
+    assert (found.code, document["keeps"], document["problem"]) == (0, True, "")
+    assert document["kept"]["nodes_equal"] < 1.0
+    assert document["kept"]["planned_peak"] == document["kept"]["first_peak"] == 1600
+    assert "both" in document["not_predicted"]
+    told = " ".join(command("doctor", "pair.onnx", "--at", "xs=100").out.split())
+    assert "planned is what the first run took" in told
 
 
 def test_settings_from_a_file(command: Command, folder: Path) -> None:
