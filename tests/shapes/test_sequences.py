@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from onnx import helper
 
 from tests.shapes.building import FLOAT, INT64, assert_right, graph, infer, model, node, texts, value
@@ -50,6 +51,23 @@ def test_splitting_into_a_sequence() -> None:
     shapes = assert_right(model(of), {"n": 1}, {"n": 4})
     assert texts(shapes, "a") == ["n", "2"]
     assert texts(shapes, "d") == ["6", "n"]
+
+
+def test_parts_of_one_size_are_of_that_size() -> None:
+    nodes = [
+        node("SplitToSequence", "x one", "s", axis=0),
+        node("ConcatFromSequence", "s", "a", axis=1),
+        node("Concat", "x x", "twice", axis=0),
+        node("SplitToSequence", "twice two", "t", axis=0),
+        node("SequenceAt", "t i", "b"),
+        node("ConcatFromSequence", "t", "c", axis=0),
+    ]
+    of = graph(nodes, [X, value("i", INT64, [])], "a b c", one=1, two=2)
+    shapes = assert_right(model(of), {"n": 1}, {"n": 3}, given={"i": np.array(0)})
+    assert texts(shapes, "a") == ["1", "6*n"]
+    assert texts(shapes, "b") == ["2", "6"]
+    assert texts(shapes, "c") == ["2*n", "6"]
+    assert not shapes.unknowns
 
 
 def test_declared_sequences_and_optionals() -> None:

@@ -132,6 +132,9 @@ def _split_to_sequence(ctx: NodeContext) -> None:
             return
         if whole is None:
             length = ctx.simplify(ceildiv(dims[axis], size))
+            if ctx.simplify(dims[axis] % size).as_int() == 0:  # no part is smaller than others
+                _set(ctx, SequenceState(elem, part(Expr.const(size)), length))
+                return
             _set(ctx, SequenceState(elem, part(None), length, cut=(axis, dims[axis], size)))
             return
         sizes = [min(size, whole - start) for start in range(0, whole, size)]
