@@ -137,6 +137,7 @@ class Intervals:
     told: Mapping[Atom, Interval] = field(default_factory=dict)
     _atoms: dict[Atom, Interval] = field(default_factory=dict)
     _known: dict[Expr, Interval] = field(default_factory=dict)
+    _lows: dict[tuple[Expr, int], int | None] = field(default_factory=dict)
 
     def of(self, expr: Expr) -> Interval:
         """The interval of an expression."""
@@ -211,6 +212,12 @@ class Intervals:
 
     def low(self, expr: Expr, depth: int) -> int | None:
         """A lower bound of an expression, taking up to `depth` atoms apart."""
+        key = expr, depth
+        if key not in self._lows:
+            self._lows[key] = self._low(expr, depth)
+        return self._lows[key]
+
+    def _low(self, expr: Expr, depth: int) -> int | None:
         best = self._polynomial(expr)[0]
         others = [atom for atom in expr.atoms() if atom.kind != SYMBOL]
         if not others or depth == 0:
