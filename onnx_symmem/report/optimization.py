@@ -81,7 +81,7 @@ def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimizatio
             for t in choice.tried
         ),
         comparisons=comparison_counts(choice.tally),
-        verified=tuple(VerifiedShape(v.shape, v.outputs) for v in found.verified),
+        verified=tuple(VerifiedShape(v.shape, v.outputs, v.packed) for v in found.verified),
         seconds=found.seconds,
         versions=() if found.dispatch is None else _versions(found.dispatch, samples),
         overhead_bytes=_overhead(found),

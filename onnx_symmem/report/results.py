@@ -235,13 +235,22 @@ class ShapeFindings:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedShape:
-    """A shape at which original and result ran on the same inputs, with equal outputs bit by bit."""
+    """A shape at which original and result ran on the same inputs, with equal outputs bit by bit.
+
+    `packed`: as in a usual session; else only in sessions that pack no weights, and last bits differ there.
+    """
 
     shape: Mapping[str, int]
     outputs: int
+    packed: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        return {"shape": dict(self.shape), "outputs": self.outputs, "bit_equal": True}
+        return {
+            "shape": dict(self.shape),
+            "outputs": self.outputs,
+            "bit_equal": True,
+            "packed": self.packed,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ class Verification:
 
     `equal`: all outputs are equal bit by bit (NaN with the same bits is equal). Else `worst_absolute` is the
     largest difference, `worst_relative` the largest in proportion to the largest number of its output.
+    `packed`: kernels might pack weights, as they do in a usual session.
     """
 
     shape: Mapping[str, int]
@@ -51,6 +52,7 @@ class Verification:
     equal: bool
     worst_absolute: float = 0.0
     worst_relative: float = 0.0
+    packed: bool = True
 
 
 def verify(
@@ -97,7 +99,7 @@ def verify(
     for shape, digests in zip(shapes_at, expected, strict=True):
         arrays = run_session(session, {**feeds(shape), **(result_feeds or {})}, names, label_of(result))
         wrong = [k for k, array in enumerate(arrays) if _digest(array) != digests[k]]
-        outcome = Verification(shape, len(names), equal=not wrong)
+        outcome = Verification(shape, len(names), equal=not wrong, packed=packing)
         if wrong:
             outcome = _differences(
                 outcome, original, before, feeds(shape), [names[k] for k in wrong],

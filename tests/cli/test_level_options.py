@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+from dataclasses import replace
 
 import onnx
 import pytest
+from rich.console import Console
 
 from models.build import build
+from onnx_symmem import api
+from onnx_symmem.report.results import VerifiedShape
+from onnx_symmem.report.text.optimization import show_optimization
 from onnx_symmem.rewrite.versions import versions_of
 
 QUICK = (
@@ -93,3 +99,17 @@ def test_what_cannot_be_is_said_in_one_line(command, folder, train, options, wor
     assert found.code == 2
     assert words in found.err
     assert not (folder / "levels.onnx").exists()
+
+
+def test_where_bits_are_equal_only_unpacked_is_said(folder):
+    figures = api.optimize("plain.onnx", verify=False, time_budget=0).figures
+    at = (VerifiedShape({"n": 1}, 2), VerifiedShape({"n": 2}, 2, packed=False))
+    console = Console(file=io.StringIO(), width=200)
+    show_optimization(console, replace(figures, verified=at), verbose=False)
+    said = console.file.getvalue()
+    assert (
+        "original's at n=1; only where neither side packs weights (else last bits differ) at n=2 (2" in said
+    )
+    console = Console(file=io.StringIO(), width=200)
+    show_optimization(console, replace(figures, verified=at[:1]), verbose=False)
+    assert "bit-equal to the original's at n=1 (2 outputs)" in console.file.getvalue()

@@ -5,7 +5,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_symmem.errors import DomainError, VerificationFailed
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.run.inputs import resolve_shape
+from onnx_symmem.run.several import Trial, verify_trials
 from onnx_symmem.run.trials import runnable_shapes
+from onnx_symmem.run.verify import Verification
 from onnx_symmem.shapes.engine import infer_shapes
 
 
@@ -66,3 +68,29 @@ def test_sizes_must_be_sizes(size):
     shapes = infer_shapes(model([helper.make_node("Neg", ["a"], ["y"])], {"a": ["n"]}).view())
     with pytest.raises(DomainError, match="expected a size"):
         resolve_shape(shapes, {"n": size})
+
+
+@pytest.mark.parametrize("differ", [True, False])
+def test_versions_two_ifs_deep_may_have_other_last_bits_which_is_said(differ):
+    """Packed bits are asked for everywhere; only deep versions are compared unpacked where those differ."""
+    asked = []
+
+    def compare(at, packing, fed):
+        asked.append((packing, *(shape["n"] for shape in at)))
+        if packing and differ and at[0]["n"] > 1:
+            raise VerificationFailed("other last bits")
+        return tuple(Verification(shape, 1, True, packed=packing) for shape in at)
+
+    runs = [Trial({"n": 1}, 0), Trial({"n": 2}, 1, 100), Trial({"n": 3}, 2, 100)]
+    found = verify_trials(runs, 3, compare)
+    assert [(v.shape["n"], v.packed) for v in found] == [(1, True), (2, not differ), (3, not differ)]
+    assert asked == [(True, 1), (True, 2, 3), *([(False, 2, 3)] if differ else [])]
+
+
+def test_versions_one_if_deep_have_the_bits_of_the_original():
+    def compare(at, packing, fed):
+        raise VerificationFailed("other bits" if packing else "not asked for")
+
+    for runs, count in (([Trial({"n": 2}, 1, 100)], 2), ([Trial({"n": 2}, 0)], 3)):
+        with pytest.raises(VerificationFailed, match="other bits"):
+            verify_trials(runs, count, compare)

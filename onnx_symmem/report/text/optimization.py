@@ -207,9 +207,15 @@ def _verified(figures: Optimization) -> str:
     if not figures.verified:
         return "not verified"
     # Several levels may have run at one shape.
-    shapes = "; ".join(dict.fromkeys(shape_text(v.shape) for v in figures.verified))
+    usual, unpacked = (
+        "; ".join(dict.fromkeys(shape_text(v.shape) for v in figures.verified if v.packed is packed))
+        for packed in (True, False)
+    )
     count = figures.verified[0].outputs
-    return f"bit-equal to the original's at {shapes} ({count} output{'s' if count != 1 else ''})"
+    how = [usual] if usual else []
+    if unpacked:
+        how.append(f"only where neither side packs weights (else last bits differ) at {unpacked}")
+    return f"bit-equal to the original's at {'; '.join(how)} ({count} output{'s' if count != 1 else ''})"
 
 
 def _comparisons(figures: Optimization) -> str:
