@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from onnx_symmem.errors import UsageError
+from onnx_symmem.errors import UnsupportedModel, UsageError
 from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.expr.least_order import least_le
 from onnx_symmem.graph.load import LoadedModel, check_external_data, external_entry, graphs_of, load_model
@@ -32,8 +32,10 @@ from onnx_symmem.order.dispatch import Dispatch, check_dispatch, check_written, 
 from onnx_symmem.order.explanation import explain_order
 from onnx_symmem.order.selection import OrderChoice
 from onnx_symmem.order.steering import steering_shapes
+from onnx_symmem.rewrite.choice import FITS
 from onnx_symmem.rewrite.reorder import DELIVERIES, reorder_nodes
 from onnx_symmem.rewrite.value_info import write_dims
+from onnx_symmem.rewrite.versions import versions_of
 from onnx_symmem.run.baseline import baseline_plan, file_order, settled_baseline, usable_baseline
 from onnx_symmem.run.delivery import deliver_anchored
 from onnx_symmem.run.deployment import deployment_files
@@ -89,6 +91,11 @@ def optimize_model(
         check_target(out)
     with clock.stage("load", "loading"):
         model = load_model(source)
+        if (versions_of(model.proto) or {}).get("policy") == FITS:
+            raise UnsupportedModel(
+                f"{model.label}: has levels; ONNX Runtime's optimisations merge what they repeat, and they would "
+                "take more than the guard counts on; give the model that they were made from"
+            )
         spec = domain_of(model.view(), domain)
         level, notices = _level(options)
         as_it_is = options.ort_level == "none"

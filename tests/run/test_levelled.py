@@ -56,6 +56,12 @@ def test_every_level_is_verified(free):
     assert len(free.verified) >= 3
 
 
+def test_a_model_of_levels_is_not_optimised_again(free):
+    """ONNX Runtime merges equal nodes: what levels repeat would be kept, and the guard not know."""
+    with pytest.raises(UnsupportedModel, match="has levels; .* give the model that they were made from"):
+        optimize_model(free.proto, None, options=OptimizeOptions(search=QUICK))
+
+
 def test_without_a_limit_the_first_level_runs(free):
     assert measure(free.proto, LARGE, runs=1, latency_runs=0).version == 0
     assert free.never_worse == "proved"
