@@ -93,8 +93,8 @@ def optimize_model(
         model = load_model(source)
         if (versions_of(model.proto) or {}).get("policy") == FITS:
             raise UnsupportedModel(
-                f"{model.label}: has levels; ONNX Runtime's optimisations merge what they repeat, and they would "
-                "take more than the guard counts on; give the model that they were made from"
+                f"{model.label}: has levels; ONNX Runtime's optimisations merge what they repeat, and they "
+                "would take more than the guard counts on; give the model that they were made from"
             )
         spec = domain_of(model.view(), domain)
         level, notices = _level(options)
