@@ -67,9 +67,10 @@ class Planned:
 
     @property
     def never_worse(self) -> str:
-        """proved, kept, or how many orders are dispatched."""
+        """proved, kept, or how many orders are dispatched; with the bytes that it may be above after all."""
         if self.dispatch is None:
-            return self.found.choice.never_worse
+            above = self.found.choice.overhead
+            return self.found.choice.never_worse + (f", but for {above:,} B" if above else "")
         return f"{len(self.dispatch.versions)} orders"
 
     def at(self, shape: Shape) -> int:
