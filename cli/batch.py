@@ -118,9 +118,9 @@ def optimize_each(
         workers = joblib.parallel_config(backend=backend or "loky")
     except (ValueError, ImportError) as error:
         raise UsageError(f"--parallel-backend '{backend}': {' '.join(str(error).split())}") from error
+    _check_named(pairs, options.get("domain") or {})
     folder.mkdir(parents=True, exist_ok=True)
     before = _earlier(folder / SUMMARY)
-    _check_named(pairs, options.get("domain") or {})
     marks = [_made_from(model, options) for model, _ in pairs]
     kept = {
         str(out): before[str(out)]

@@ -49,7 +49,7 @@ def test_a_dim_of_no_model_is_refused(command: Command, folder: Path, models: Pa
     found = command("optimize", "models", "--out-dir", "out", "--dim", "bacth=1..8", *QUICK)
     assert found.code == 2
     assert "dim 'bacth' is not a dim of any model's inputs; they have: " in found.err
-    assert not list((folder / "out").glob("*.onnx"))
+    assert not (folder / "out").exists()
 
 
 def test_a_model_that_fails_is_a_row_and_the_exit_code(command: Command, folder: Path, models: Path) -> None:
