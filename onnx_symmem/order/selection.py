@@ -27,7 +27,7 @@ __all__ = ["OrderChoice", "TriedOrder", "allowance", "choose_order"]
 _PROOFS = 6
 _OVERHEAD = 0.001  # of what would have run, at every steering shape: what an order may be above it
 _UNIT = 256  # bytes that it may be above in any case: ONNX Runtime's arena rounds each buffer up to as many
-_RAISED = 4  # proofs per order, each for more bytes
+_TRIES = 4  # proofs of such orders
 _WORTH = 0.02  # by which such an order has to be better than the best proved one, at some shape
 
 
@@ -118,7 +118,9 @@ def choose_order(
         chosen_peak = peak(chosen.profile, domain)
         tally = tally + chosen_peak.tally
     overhead = 0
-    nearly = _nearly(base, rank(candidates, reference), proofs, chosen, limit, domain) if limit else None
+    nearly = None
+    if limit:
+        nearly = _nearly(base, rank(candidates, reference), chosen, limit, domain, memo, witnesses)
     if nearly is not None:
         outcomes[chosen.name] = "proved" if never_worse == "proved" else outcomes[chosen.name]
         chosen, chosen_peak, verdict, overhead = nearly
@@ -138,36 +140,36 @@ def allowance(limit: Sequence[int]) -> int:
 def _nearly(
     base: Peak,
     candidates: Sequence[CandidateOrder],
-    proofs: int,
     chosen: CandidateOrder,
     limit: Sequence[int],
     domain: Domain,
+    memo: Mapping[tuple[int, ...], tuple[Peak, PlanOrder]],
+    witnesses: Sequence[Mapping[str, int]],
 ) -> tuple[CandidateOrder, Peak, PlanOrder, int] | None:
     """The first candidate that is much better than the chosen one, and above `base` by next to nothing.
 
-    With the proof that it is above by at most so many bytes. `limit` is what `base` takes at the shapes.
+    With the proof that it is above by at most so many bytes. `limit` is what `base` takes at the shapes,
+    `witnesses` are others at which orders were above it: no proof is tried where one of these refutes.
     """
-    most = allowance(limit)
+    most, tries, known = allowance(limit), _TRIES, list(witnesses)
     for candidate in candidates:
-        if candidate is chosen:
+        if candidate is chosen or not tries:
             return None
         above = max(p - b for p, b in zip(candidate.peaks, limit, strict=False))
         gain = max(1 - p / max(q, 1) for p, q in zip(candidate.peaks, chosen.peaks, strict=True))
         if above > most or gain < _WORTH:
             continue
-        if not proofs:
-            break
-        proofs -= 1
-        found = peak(candidate.profile, domain)
+        found = memo[candidate.order][0] if candidate.order in memo else peak(candidate.profile, domain)
         needed = {name for member in (*found.members, *base.members) for name in member.symbols()}
-        allowed = max(above, 1)
-        for _ in range(_RAISED):
+        told = [found.at(shape) - base.at(shape) for shape in known if needed <= shape.keys()]
+        allowed = max(above, 1, *told)
+        while allowed <= most and tries:
+            tries -= 1
             verdict = plan_le(found.members, [m + allowed for m in base.members], domain)
             if verdict.proved:
                 return candidate, found, verdict, allowed
             if verdict.witness is None or not needed <= verdict.witness.keys():
                 break
+            known.append(verdict.witness)
             allowed = max(allowed + 1, found.at(verdict.witness) - base.at(verdict.witness))
-            if allowed > most:
-                break
     return None
