@@ -242,7 +242,7 @@ class CandidateSearch:
     def _starts(
         self, floor: np.ndarray, ceiling: np.ndarray | None, most: int | None = None
     ) -> list[tuple[int, ...]]:
-        """The best orders that differ in their peaks; under a ceiling the best one that keeps it, too."""
+        """The best orders that differ in their peaks; under a ceiling also the best that keeps it, the first."""
         peaks = self._peaks()
         orders = list(peaks)
         ranked = [orders[k] for k in _ranked(list(peaks.values()), floor)]
@@ -251,7 +251,8 @@ class CandidateSearch:
             different.setdefault(peaks[order].tobytes(), order)
         starts = list(different.values())[: self.limits.improved if most is None else most]
         if ceiling is not None:
-            starts.append(next((order for order in ranked if (peaks[order] <= ceiling).all()), orders[0]))
+            starts += [order for order in ranked if (peaks[order] <= ceiling).all()][:1]
+            starts.append(orders[0])
         return list(dict.fromkeys(starts))
 
     def _peaks(self) -> dict[tuple[int, ...], np.ndarray]:
