@@ -242,7 +242,7 @@ class CandidateSearch:
     def _starts(
         self, floor: np.ndarray, ceiling: np.ndarray | None, most: int | None = None
     ) -> list[tuple[int, ...]]:
-        """The best orders that differ in their peaks; under a ceiling also the best that keeps it, the first."""
+        """The best orders of different peaks; under a ceiling the best that keeps it and the first, too."""
         peaks = self._peaks()
         orders = list(peaks)
         ranked = [orders[k] for k in _ranked(list(peaks.values()), floor)]
