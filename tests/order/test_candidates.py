@@ -1,7 +1,5 @@
 """What a search under a limit starts from."""
 
-import numpy as np
-
 from onnx_symmem.graph.view import view_model
 from onnx_symmem.memory.execution_order import default_order, priority_order
 from onnx_symmem.memory.plan import prepare
@@ -15,7 +13,7 @@ from tests.order.test_planner import branches
 FIRST, SECOND = {"batch": 1, "seq": 64}, {"batch": 64, "seq": 1}
 
 
-def test_under_a_limit_the_best_order_that_keeps_it_and_the_first_one_are_searched_around(monkeypatch):
+def test_under_a_limit_the_order_that_would_have_run_is_searched_around_in_every_round(monkeypatch):
     view = view_model(branches([(1, 8), (8, 1), (3, 3)]))
     shapes = infer_shapes(view)
     sizes, keys = value_sizes(shapes.graph), from_written(shapes.graph)
@@ -36,7 +34,4 @@ def test_under_a_limit_the_best_order_that_keeps_it_and_the_first_one_are_search
     most = [live_bytes(search.graph, search.table, file).max()] * 2
     started.clear()
     search.steer([SECOND], most)
-    peaks = {run: live_bytes(search.graph, search.table, run).max(axis=0) for run in search.runs}
-    best = min(float((peak / search.floor).max()) for peak in peaks.values() if (peak <= most).all())
     assert next(iter(search.runs)) in started
-    assert any(np.isclose((peaks[s] / search.floor).max(), best) for s in started if (peaks[s] <= most).all())
