@@ -106,7 +106,7 @@ def _summary(report: Report) -> list[str]:
     nodes = sum(r.nodes for r in rows)
     equal = sum(round((r.nodes_equal or 0.0) * r.nodes) for r in rows)
     verified = sum(bool(m.verified) for m in planned)
-    fates = Counter(m.never_worse for m in planned)
+    fates = Counter(m.never_worse.partition(",")[0] for m in planned)
     in_short = (
         f"- Planned: {len(planned)} of {len(report.models)} models; outputs bit-equal in all "
         f"{verified} that were run. Never worse: {fates['proved']} proved, {fates['dispatched']} "
