@@ -22,9 +22,7 @@ __all__ = ["USUAL_SECONDS", "SearchLimits", "limits_for", "within_budget"]
 
 _SMALL = 1_000  # nodes for which the usual limits are counted
 _FULL = 4_000  # nodes up to which everything is tried
-USUAL_SECONDS = (
-    5.0  # what the usual limits take for 1,000 nodes, on a core of the machine they were counted on
-)
+USUAL_SECONDS = 5.0  # what the usual limits take for 1,000 nodes, on a core of the machine of the counts
 _SEARCHED_FROM = 0.25  # seconds below which nothing but heuristics is worth while
 
 

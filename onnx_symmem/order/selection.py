@@ -157,7 +157,7 @@ def _nearly(
             return None
         above = max(p - b for p, b in zip(candidate.peaks, limit, strict=False))
         gain = max(1 - p / max(q, 1) for p, q in zip(candidate.peaks, chosen.peaks, strict=True))
-        if above > most or gain < _WORTH:
+        if gain < _WORTH:
             continue
         found = memo[candidate.order][0] if candidate.order in memo else peak(candidate.profile, domain)
         needed = {name for member in (*found.members, *base.members) for name in member.symbols()}

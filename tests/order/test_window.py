@@ -5,7 +5,14 @@ import pytest
 
 from onnx_symmem.order.buffers import BufferGraph
 from onnx_symmem.order.heuristics import depth_first
-from onnx_symmem.order.window import Failures, Spent, WindowLimits, improve_order, live_bytes
+from onnx_symmem.order.window import (
+    Failures,
+    Spent,
+    WindowLimits,
+    _within,
+    improve_order,
+    live_bytes,
+)
 from tests.order.graphs import all_orders, peak, random_graph
 
 
@@ -79,6 +86,14 @@ def test_a_ceiling_is_kept_to_the_byte_however_large_it_is():
     assert live_bytes(graph, table, free).max(axis=0).tolist() == tops[1]
     ceiling = np.array([np.inf, tops[0][1]])
     assert improve_order(graph, table, first, reference, limits, ceiling=ceiling) == first
+
+
+def test_what_failed_at_more_shapes_says_nothing_of_fewer():
+    known, none = np.array([5.0, 3.0]), np.inf
+    assert _within(np.array([5.0, 2.0]), known)
+    assert _within(np.array([4.0]), np.array([5.0, none]))
+    assert not _within(np.array([5.0]), known)
+    assert not _within(np.array([none, 3.0]), known)
 
 
 def test_what_failed_at_one_shape_is_not_tried_at_that_and_another():
