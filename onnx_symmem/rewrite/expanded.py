@@ -13,26 +13,41 @@ from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto
 
 from onnx_symmem.graph.view import NODE
 from onnx_symmem.remat.expansion import Expansion
+from onnx_symmem.rewrite.apart import Apart
 
 __all__ = ["expanded_infos", "expanded_model", "expanded_nodes"]
 
 
-def expanded_model(model: onnx.ModelProto, expansion: Expansion) -> onnx.ModelProto:
-    """A copy of `model`, whose main graph the expansion is of, that runs the schedule unconditionally."""
+def expanded_model(
+    model: onnx.ModelProto, expansion: Expansion, apart: Apart | None = None
+) -> onnx.ModelProto:
+    """A copy of `model`, whose main graph the expansion is of, that runs the schedule unconditionally.
+
+    `apart` has the aliases that keep repeats from being merged with what they repeat.
+    """
     result = onnx.ModelProto()
     result.CopyFrom(model)
-    nodes, infos = expanded_nodes(model.graph, expansion), expanded_infos(model.graph, expansion)
+    nodes = expanded_nodes(model.graph, expansion, None, apart)
+    infos = [*expanded_infos(model.graph, expansion), *(apart.infos if apart is not None else ())]
     del result.graph.node[:], result.graph.value_info[:]
-    result.graph.node.extend(nodes)
+    for place, node in enumerate(nodes):
+        result.graph.node.extend(apart.before.get(place, ()) if apart is not None else ())
+        result.graph.node.append(node)
     outputs = {info.name for info in model.graph.output}
     result.graph.value_info.extend(info for info in infos if info.name not in outputs)
     return result
 
 
 def expanded_nodes(
-    graph: GraphProto, expansion: Expansion, renamed: Mapping[str, str] | None = None
+    graph: GraphProto,
+    expansion: Expansion,
+    renamed: Mapping[str, str] | None = None,
+    apart: Apart | None = None,
 ) -> list[NodeProto]:
-    """The nodes of a schedule; `renamed` gives other names to instances, by their names."""
+    """The nodes of a schedule, one per step.
+
+    `renamed` gives other names to instances, by their names; of `apart` they read the aliases.
+    """
     renamed = renamed or {}
     base = expansion.base.values
     names = [renamed.get(i.name, i.name) for i in expansion.instances]
@@ -57,6 +72,8 @@ def expanded_nodes(
         if changed:
             _recapture(proto, changed)
         nodes.append(proto)
+    for (place, at), alias in (apart.reads if apart is not None else {}).items():
+        nodes[place].input[at] = alias
     return nodes
 
 

@@ -83,6 +83,7 @@ class _Writer:
         self.infos: list[ValueInfoProto] = []
         self.sizes: list[str] = []  # one number per stage that must not be too large
         self.magnitudes: dict[str, str] = {}
+        self.made: dict[str, str] = {}
 
     def write(self, ranks: Sequence[int]) -> GuardNodes:
         rows, peaks = self._rows()
@@ -349,7 +350,11 @@ class _Writer:
         return self.initializers[key].name
 
     def _op(self, op: str, inputs: Sequence[str], what: str, kind: int, *dims: int, **attributes: Any) -> str:
-        name = f"{self.prefix}/{len(self.nodes)}_{what}"
+        """The name of what an operator makes; what is made already, which ONNX Runtime would merge, is."""
+        key = f"{op} {list(inputs)} {sorted(attributes.items())}"
+        if key in self.made:
+            return self.made[key]
+        name = self.made[key] = f"{self.prefix}/{len(self.nodes)}_{what}"
         self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
         self.infos.append(helper.make_tensor_value_info(name, kind, list(dims)))
         return name

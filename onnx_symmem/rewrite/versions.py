@@ -31,12 +31,14 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.graph.view import NODE, GraphView
 from onnx_symmem.memory.sizes import tensor_bytes
 from onnx_symmem.remat.expansion import Expansion
+from onnx_symmem.rewrite.apart import Apart, add_defaults, tell_apart, zero_vector
 from onnx_symmem.rewrite.branch_order import sort_versions
 from onnx_symmem.rewrite.choice import FITS, LEAST, LIMIT, Guard
 from onnx_symmem.rewrite.expanded import expanded_infos, expanded_model, expanded_nodes
 from onnx_symmem.rewrite.guards import GuardNodes, guard_nodes
 from onnx_symmem.rewrite.hiding import hiding_inputs, is_vector_of_sizes
 from onnx_symmem.rewrite.reorder import EXECUTION_ORDER
+from onnx_symmem.rewrite.reticence import Reticence, reticent
 from onnx_symmem.rewrite.value_info import write_dims
 from onnx_symmem.shapes.names import dim_text
 from onnx_symmem.shapes.table import ModelShapes
@@ -75,6 +77,8 @@ def emit_versions(
     limit: int | None = None,
     rule: str = "priority",
     counted: bool = False,
+    apart: bool = False,
+    less: Reticence | None = None,
 ) -> onnx.ModelProto:
     """A copy of `model` that runs one of several schedules of its main graph.
 
@@ -84,15 +88,20 @@ def emit_versions(
     that of the shapes) is where peaks hold; outside the last version runs under `fits`, the first under
     `least`.
     `rule` is the traversal under which each branch runs as planned. `counted`: peaks are those of the emitted
-    model, all that deciding takes included; else a bound of that is added to them. A model without symbolic
-    dims gets the one version that is chosen, without If. Raises UnsupportedModel where a guard cannot be
-    written.
+    model, all that deciding takes included; else a bound of that is added to them. `apart`: repeats are
+    written so that ONNX Runtime cannot merge them with what they repeat. `less` is what is not said of dims.
+    A model without symbolic dims gets the one version that is chosen, without If. Raises UnsupportedModel
+    where a guard cannot be written.
     """
     if policy not in (FITS, LEAST):
         raise UsageError(f"policy '{policy}' is not known; expected {FITS} or {LEAST}")
     if not versions:
         raise UsageError("no version was given; expected one or more")
-    return _Emission(model, shapes, versions, policy, domain or shapes.domain, limit, rule, counted).result()
+    emission = _Emission(
+        model, shapes, versions, policy, domain or shapes.domain, limit, rule, counted, apart,
+        less or Reticence(),
+    )  # fmt: skip
+    return emission.result()
 
 
 def versions_of(model: onnx.ModelProto) -> dict[str, Any] | None:
@@ -115,11 +124,13 @@ class _Emission:
         limit: int | None,
         rule: str,
         counted: bool,
+        apart: bool,
+        less: Reticence,
     ) -> None:
-        self.shapes, self.versions, self.counted = shapes, versions, counted
+        self.shapes, self.versions, self.counted, self.apart = shapes, versions, counted, apart
         self.policy, self.domain, self.rule = policy, domain, rule
         self.limit = NO_LIMIT if limit is None else limit
-        self.written = write_dims(model, shapes)
+        self.written = reticent(write_dims(model, shapes), less)
         self.base: GraphView = shapes.graph.view
         if any(v.expansion.base is not self.base for v in versions):
             raise UsageError("a version is of another graph than the shapes")
@@ -129,6 +140,7 @@ class _Emission:
         self.hidden: dict[int, tuple[int, ...]] = {}  # by base node: positions of its inputs
         self.doubles: dict[int, str] = {}  # constant vectors of sizes: the name of their sum with zeros
         self.early = 0  # bytes of outputs that are allocated before a branch starts
+        self.zeros: dict[tuple[int, int], str] = {}  # vectors that keep repeats apart, by number and rank
         self.branch = BRANCH
         while any(n.name.startswith(self.branch) for sub in self.base.walk() for n in sub.nodes):
             self.branch += "_"
@@ -179,7 +191,11 @@ class _Emission:
             if self.policy == FITS:
                 fitting = (k for k, peak in enumerate(peaks) if peak <= self.limit)
                 chosen = next(fitting, len(peaks) - 1)
-        result = expanded_model(self.written, self.versions[chosen].expansion)
+        expansion = self.versions[chosen].expansion
+        result = expanded_model(self.written, expansion, self._told_apart(expansion))
+        defaults = [zero_vector(name, rank) for (_, rank), name in sorted(self.zeros.items())]
+        if defaults:
+            add_defaults(result, defaults)
         self._describe(result, [list(map(str, v.peaks)) for v in self.versions], 0, chosen)
         if self.rule == "default":
             sort_versions(result, self.branch)
@@ -244,18 +260,12 @@ class _Emission:
         graph.value_info.extend(infos)
         graph.value_info.extend(made.infos)
         graph.initializer.extend(made.initializers)
-        if result.ir_version < 4:
-            # Up to IR 3 every initializer is an input too; from then on that lets callers override it.
-            tensors = {t.name for t in self.written.graph.initializer}
-            kept = [i for i in self.written.graph.input if i.name not in tensors]
-            del graph.input[:]
-            graph.input.extend(kept)
-            result.ir_version = 4
+        defaults = [zero_vector(name, rank) for (_, rank), name in sorted(self.zeros.items())]
         if self.policy == FITS:
             if LIMIT in self.taken:
                 raise UnsupportedModel(f"the model has a value called '{LIMIT}' already")
-            graph.initializer.append(numpy_helper.from_array(np.array(self.limit, np.int64), LIMIT))
-            graph.input.append(helper.make_tensor_value_info(LIMIT, TensorProto.INT64, []))
+            defaults.insert(0, numpy_helper.from_array(np.array(self.limit, np.int64), LIMIT))
+        add_defaults(result, defaults)
         return result
 
     def _nested(self, made: GuardNodes) -> NodeProto:
@@ -284,9 +294,12 @@ class _Emission:
         }
         nodes: list[NodeProto] = []
         hidden: dict[str, str] = {}
-        for step, proto in zip(
-            expansion.steps, expanded_nodes(self.written.graph, expansion, renamed), strict=True
-        ):
+        told = self._told_apart(expansion, renamed)
+        pairs = zip(
+            expansion.steps, expanded_nodes(self.written.graph, expansion, renamed, told), strict=True
+        )
+        for place, (step, proto) in enumerate(pairs):
+            nodes += told.before.get(place, ())
             if step.kind == "run":
                 node = self.base.nodes[step.index]
                 if node.op == "Constant" and not node.domain:
@@ -309,10 +322,27 @@ class _Emission:
         known = {*outputs, *(self.base.values[v].name for n in self.base.nodes if n.op == "Constant"
                              for v in n.outputs if v >= 0)}  # fmt: skip
         infos = expanded_infos(self.written.graph, expansion, renamed)
-        infos = [info for info in infos if info.name not in known]
+        infos = [info for info in (*infos, *told.infos) if info.name not in known]
         return helper.make_graph(
             nodes, f"{self.branch}/version_{version}", [], self._output_infos(outputs), value_info=infos
         )
+
+    def _told_apart(self, expansion: Expansion, renamed: Mapping[str, str] | None = None) -> Apart:
+        """What keeps the repeats of a schedule apart, if that is asked for."""
+        if not self.apart:
+            return Apart({}, {}, ())
+
+        def zeros(number: int, rank: int) -> str:
+            if (number, rank) not in self.zeros:
+                self.zeros[number, rank] = self._fresh(f"symmem/apart/{number}_{rank}")
+            return self.zeros[number, rank]
+
+        names = [(renamed or {}).get(i.name, i.name) for i in expansion.instances]
+        graph = self.written.graph
+        declared = {info.name: info for infos in (graph.value_info, graph.output) for info in infos}
+        return tell_apart(
+            expansion, self.shapes.graph, names, zeros, self._fresh, declared, self.opset
+        )  # fmt: skip
 
     def _output_infos(self, names: Sequence[str]) -> list[ValueInfoProto]:
         """What a branch says of its outputs: canonical dims, and only the rank of what is disguised."""

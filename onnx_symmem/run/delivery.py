@@ -37,13 +37,14 @@ from onnx_symmem.rewrite.reorder import reorder_nodes
 from onnx_symmem.rewrite.reticence import Reticence, reticent
 from onnx_symmem.rewrite.separation import separate_buffers
 from onnx_symmem.rewrite.steady_layout import SteadyLayout, steady, unused_mark
-from onnx_symmem.rewrite.value_info import optional_values, write_dims
+from onnx_symmem.rewrite.value_info import write_dims
 from onnx_symmem.run.at_load import keys_at_load
+from onnx_symmem.run.kept_levels import anchor_values
 from onnx_symmem.run.unchanged import changed_nodes, kept_layout, telling_dims
 from onnx_symmem.shapes.engine import infer_shapes
-from onnx_symmem.shapes.table import GraphShapes, ModelShapes
+from onnx_symmem.shapes.table import ModelShapes
 
-__all__ = ["Delivered", "deliver_anchored"]
+__all__ = ["Delivered", "changed_words", "deliver_anchored", "left_alone", "with_producers"]
 
 _ALIKE = 3  # orders of equal peaks of which the one with the fewest anchors is taken
 _FEW = 50  # one anchor to so many nodes is few enough
@@ -99,15 +100,7 @@ def deliver_anchored(
     with it. `samples` are those of the choice's peaks.
     """
     choice, domain = planned.choice, shapes.domain
-    less, layout = Reticence(), SteadyLayout(unused_mark(base.proto))
-    if level != "none":
-        told = replace(base, proto=write_dims(base.proto, shapes))
-        provider = prepared.options.provider
-        # Left to itself it optimises at every level; blocks of channels are for the CPU.
-        loaded = "all" if provider == "cpu" else level
-        layout = kept_layout(told, loaded, provider)
-        less = telling_dims(replace(told, proto=steady(told.proto, layout)), loaded, provider)
-        less = replace(less, silent=less.silent | layout.unsaid)
+    less, layout = left_alone(base, shapes, prepared.options.provider, level)
     writer = _Writer(base, shapes, sizes, prepared, planned.shapes, less, layout)
     outcomes = {choice.chosen.name: "proved"} if choice.never_worse == "proved" else {}
     before = [member + choice.overhead for member in choice.before.members]
@@ -130,6 +123,21 @@ def deliver_anchored(
     return _delivered(
         written, name, after, choice, samples, outcomes, (words,) if found_better else ()
     )  # fmt: skip
+
+
+def left_alone(
+    base: LoadedModel, shapes: ModelShapes, provider: str, level: str
+) -> tuple[Reticence, SteadyLayout]:
+    """How a file of a graph that was optimised at `level` is written so that it is not changed at load."""
+    less, layout = Reticence(), SteadyLayout(unused_mark(base.proto))
+    if level == "none":
+        return less, layout
+    told = replace(base, proto=write_dims(base.proto, shapes))
+    # Left to itself it optimises at every level; blocks of channels are for the CPU.
+    loaded = "all" if provider == "cpu" else level
+    layout = kept_layout(told, loaded, provider)
+    less = telling_dims(replace(told, proto=steady(told.proto, layout)), loaded, provider)
+    return replace(less, silent=less.silent | layout.unsaid), layout
 
 
 def _in_turn(
@@ -190,7 +198,7 @@ class _Writer:
         self.base, self.shapes, self.sizes, self.prepared = base, shapes, sizes, prepared
         self.less, self.layout = less, layout
         self.view = shapes.graph.view
-        self.values = _anchor_values(shapes.graph)
+        self.values = anchor_values(shapes.graph)
         self.graph = buffer_graph(prepared)
         symbols = tuple(dict.fromkeys(name for shape in at for name in shape))
         self._judge_at((*at, *shapes.domain.samples(_SAMPLES, symbols=symbols)))
@@ -249,7 +257,7 @@ class _Writer:
         view, sizes = shapes.graph.view, value_sizes(shapes.graph)
         place = [k for k, node in enumerate(kept.graph.node) if not self.layout.is_added(node)]
         number = {node: len(kept.graph.node) + k for k, node in enumerate(found.anchored)}
-        file = _with_producers(view, [place[n] if n >= 0 else number[~n] for n in found.file])
+        file = with_producers(view, [place[n] if n >= 0 else number[~n] for n in found.file])
         runs = default_order(view, file)
         proto = reticent(write_dims(base.proto, shapes), self.less)
         provider = self.prepared.options.provider
@@ -269,7 +277,7 @@ class _Writer:
         return _Written(base, shapes, sizes, proto, file, plain, len(anchors), separated, tuple(place))
 
 
-def _with_producers(view: GraphView, file: Sequence[int]) -> tuple[int, ...]:
+def with_producers(view: GraphView, file: Sequence[int]) -> tuple[int, ...]:
     """The file with nodes that it has not, each just before the first that reads its results."""
     placed = set(file)
     order: list[int] = []
@@ -284,20 +292,6 @@ def _with_producers(view: GraphView, file: Sequence[int]) -> tuple[int, ...]:
     for node in file:
         place(node)
     return tuple(order)
-
-
-def _anchor_values(shapes: GraphShapes) -> Mapping[int, int]:
-    """Per node that may have an anchor: the output that it reads, a tensor with a name."""
-    view, optional = shapes.view, optional_values(shapes.view, frozenset())
-    found: dict[int, int] = {}
-    for node in view.nodes:
-        for value in node.outputs:
-            if value < 0 or value in optional or shapes.dims[value] is None or not shapes.elem_types[value]:
-                continue
-            declared = view.values[value].type
-            if declared is None or declared.WhichOneof("value") in ("tensor_type", None):
-                found.setdefault(node.index, value)
-    return found
 
 
 def _delivered(
@@ -322,16 +316,22 @@ def _delivered(
         overhead=overhead,
     )  # fmt: skip
     changed = _changed_at_load(written)
-    if changed:
-        words = (
-            f"ONNX Runtime's own settings change {changed} nodes of the file at load: deploy it with the "
-            "settings beside it"
-        )
-        notices += (words,)
+    notices += changed_words(changed)
     return Delivered(
         written.base, written.shapes, written.sizes, written.proto, made, written.anchors, written.separated,
         written.places, notices, changed,
     )  # fmt: skip
+
+
+def changed_words(changed: int | None) -> tuple[str, ...]:
+    """What the user should know of nodes that are changed at load."""
+    if not changed:
+        return ()
+    words = (
+        f"ONNX Runtime's own settings change {changed} nodes of the file at load: deploy it with the "
+        "settings beside it"
+    )
+    return (words,)
 
 
 def _changed_at_load(written: _Written) -> int | None:

@@ -18,7 +18,7 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.shape_text import shape_text
 from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.memory.peak import Peak
-from onnx_symmem.order.dispatch import Dispatch, DispatchLimits
+from onnx_symmem.order.dispatch import Dispatch, DispatchLimits, better_than_one
 from onnx_symmem.remat.expansion import expand
 from onnx_symmem.remat.schedule import schedule_of
 from onnx_symmem.rewrite.choice import LEAST
@@ -39,10 +39,12 @@ def dispatched_model(
     samples: Sequence[Mapping[str, int]],
     provider: str = "cpu",
     limits: DispatchLimits | None = None,
+    floor: Sequence[int] = (),
 ) -> tuple[onnx.ModelProto | None, Dispatch | None, tuple[str, ...]]:
     """The model of several orders with the peaks that it has, or why there is none.
 
-    `before` is the peak of what would have run, `samples` are the steering shapes.
+    `before` is the peak of what would have run, `samples` are the steering shapes, `floor` are bytes that no
+    order is below there.
     """
     domain, view, opsets = shapes.domain, shapes.graph.view, shapes.view.opsets
     planned = [
@@ -80,6 +82,10 @@ def dispatched_model(
                 f"which takes {before.at(shape):,} at {at}"
             )
             return None, None, (f"{_ONE_ORDER}: {why}",)
+    one = dispatch.versions[0].peak
+    if floor and not better_than_one(written, one, samples, floor):
+        why = "with what deciding takes, the worst of the steering shapes would be worse"
+        return None, None, (f"{_ONE_ORDER}: {why}",)
     return proto, written, ()
 
 

@@ -42,20 +42,16 @@ from onnx_symmem.run.deployment import deployment_files
 from onnx_symmem.run.dispatched import dispatched_model
 from onnx_symmem.run.freeing import plan_freed
 from onnx_symmem.run.inputs import check_names, resolve_shape
+from onnx_symmem.run.level_delivery import ReadyForLevels, ready_for_levels
 from onnx_symmem.run.optimized import OptimizedModel, OptimizeOptions
 from onnx_symmem.run.processor import mark_blocks
 from onnx_symmem.run.session import cuda_problem
-from onnx_symmem.run.several import (
-    LevelPlan,
-    levelled_model,
-    plan_limit,
-    trials_of,
-    verify_trials,
-)
+from onnx_symmem.run.several import LevelPlan, levelled_model, plan_limit
 from onnx_symmem.run.stages import Stages, Tick
 from onnx_symmem.run.stated_domain import DomainSpec, domain_of
 from onnx_symmem.run.trials import runnable_shapes
 from onnx_symmem.run.verify import Verification, verify
+from onnx_symmem.run.version_trials import trials_of, verify_trials
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import ModelShapes
 
@@ -142,7 +138,13 @@ def optimize_model(
                 buffers = buffer_graph(prepared["priority"])
                 explanation = explain_order(choice, buffers, sizes, samples, planned.floor)
         delivered = None
-        if anchored:
+        ready: ReadyForLevels | None = None
+        if anchored and options.levels is not None:
+            with clock.stage("anchor", "placing anchors"):
+                ready = ready_for_levels(base, shapes, choice, samples, options.provider, level)
+                base, shapes, keys, sizes = ready.base, ready.shapes, ready.keys, ready.sizes
+                choice, prepared = ready.choice, {"priority": ready.prepared}
+        elif anchored:
             with clock.stage("anchor", "placing anchors"):
                 delivered = deliver_anchored(
                     base, shapes, sizes, prepared["default"], planned, given["onnxruntime"], samples, level
@@ -161,8 +163,13 @@ def optimize_model(
                 levels, more = plan_limit(
                     options.levels, shapes, keys, sizes, prepared["priority"], choice, samples, clock.tick
                 )
-                proto, levels = levelled_model(base, shapes, levels, samples, model.label, options.provider)
+                proto, levels = levelled_model(
+                    base, shapes, levels, samples, model.label, options.provider, ready and ready.kept
+                )
                 notices += more
+                if ready is not None:
+                    delivered = ready.delivered(proto)
+                    notices += delivered.notices
         elif options.dispatch and _is_version(choice, before):
             comparing = "comparing orders shape by shape"
             with clock.stage("dispatch", comparing):
@@ -238,8 +245,12 @@ def _anchored(options: OptimizeOptions) -> bool:
             f"delivery '{options.delivery}' is not known; expected one of {', '.join(DELIVERIES)}"
         )
     anchored = options.delivery == "anchors"
-    if anchored and options.levels is not None:
-        raise UsageError("delivery 'anchors' writes one order: it cannot be given a memory limit or levels")
+    offloads = options.levels is not None and options.levels.options.limits.offload
+    if anchored and offloads and options.provider != "cpu":
+        raise UsageError(
+            "delivery 'anchors' keeps repeats, not copies to the host and back, which ONNX Runtime would "
+            "merge: ask for levels without offloading"
+        )
     return anchored
 
 

@@ -1,4 +1,4 @@
-"""Models of several versions on the way to a file: orders for shapes, or levels for a memory limit.
+"""Levels for a memory limit on the way to a file.
 
 Levels are schedules of one model that repeat more and more for a lower peak; the first that fits the limit
 runs, the one that takes least where none does. What the limit covers is counted exactly as asked: outputs and
@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import onnx
 
-from onnx_symmem.errors import DomainError, LimitNotMet, UnsupportedModel, UsageError, VerificationFailed
+from onnx_symmem.errors import DomainError, LimitNotMet, UnsupportedModel, UsageError
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.expr.expression import ZERO, Expr
@@ -26,37 +25,25 @@ from onnx_symmem.memory.execution_order import priority_order
 from onnx_symmem.memory.peak import Peak, peak_of
 from onnx_symmem.memory.plan import PlanInput
 from onnx_symmem.memory.sizes import DimKeys, ValueSizes
-from onnx_symmem.order.dispatch import Dispatch
 from onnx_symmem.order.selection import OrderChoice
 from onnx_symmem.remat.cost import node_costs
 from onnx_symmem.remat.expansion import check_expansion, expand
 from onnx_symmem.remat.floor import AnyFloor, any_floor
 from onnx_symmem.remat.levels import Level, LevelOptions, plan_levels
 from onnx_symmem.remat.schedule import check_schedule
-from onnx_symmem.rewrite.choice import FITS, LIMIT
+from onnx_symmem.rewrite.choice import FITS
 from onnx_symmem.rewrite.versions import Version, emit_versions, versions_of
-from onnx_symmem.run.inputs import Fill
-from onnx_symmem.run.trials import first_running
-from onnx_symmem.run.verify import Verification
-from onnx_symmem.run.written import most_above, written_peaks
+from onnx_symmem.run.kept_levels import KeptByFile
+from onnx_symmem.run.written import main_peak, most_above, written_peaks
 from onnx_symmem.shapes.table import ModelShapes
 
-__all__ = [
-    "SCOPES",
-    "LevelPlan",
-    "LevelWish",
-    "Trial",
-    "levelled_model",
-    "plan_limit",
-    "trials_of",
-    "verify_trials",
-]
+__all__ = ["SCOPES", "LevelPlan", "LevelWish", "levelled_model", "plan_limit"]
 
 SCOPES = ("activations", "inputs", "weights")
 
-_DRAWN, _TRIED, _MOST_BYTES = 256, 4, 1 << 31  # shapes drawn, and tried, to find one that a version runs at
 _EMISSIONS = 4  # until the guard is of the size that it compares with
 _PARTS = 64  # steps from a shape at which nothing fits to the least
+_Emitted = Callable[..., onnx.ModelProto]  # of versions, and whether their peaks are the file's
 _PINS = 3  # tensors that are named where a limit cannot be met
 
 
@@ -161,8 +148,12 @@ def levelled_model(
     samples: Sequence[Mapping[str, int]],
     label: str,
     provider: str = "cpu",
+    kept: KeptByFile | None = None,
 ) -> tuple[onnx.ModelProto, LevelPlan]:
-    """The model of all levels, checked; LimitNotMet where the limit is below what is possible."""
+    """The model of all levels, checked; LimitNotMet where the limit is below what is possible.
+
+    `kept` makes it a file that keeps its levels by itself.
+    """
     view, opsets = shapes.graph.view, shapes.view.opsets
     if len(plan.levels) > 1:
         _check_told(plan, shapes, label)
@@ -173,11 +164,23 @@ def levelled_model(
         check_expansion(expansion)
         about = {"level": number, "operations": str(level.operations), "moved": str(level.moved)}
         versions.append(Version(expansion, tuple(m + plan.counted for m in level.peak.members), about))
-    proto = emit_versions(base.proto, shapes, versions, FITS, limit=plan.wish.limit)
+
+    def emitted(versions: Sequence[Version], counted: bool = False) -> onnx.ModelProto:
+        less = None if kept is None else kept.less
+        proto = emit_versions(
+            base.proto, shapes, versions, FITS, limit=plan.wish.limit, counted=counted,
+            apart=kept is not None, less=less,
+        )  # fmt: skip
+        return proto if kept is None else kept.keeping(proto)
+
+    proto = emitted(versions)
     said: Mapping[str, Any] = versions_of(proto) or {}
     plan = replace(plan, overhead=said.get("overhead_bytes", 0), only=said.get("only"))
     if plan.only is None:
-        proto, plan = _counted(base, shapes, plan, versions, proto, samples, provider)
+        bound = plan.overhead + (0 if kept is None else kept.most_added)
+        proto, plan = _counted(base, plan, versions, proto, samples, provider, bound, emitted)
+    elif kept is not None:
+        proto, plan = _only(base, plan, versions, provider, emitted)
     _check_limit(plan, shapes, samples, label)
     return proto, plan
 
@@ -197,20 +200,37 @@ def _check_told(plan: LevelPlan, shapes: ModelShapes, label: str) -> None:
         )
 
 
+def _only(
+    base: LoadedModel, plan: LevelPlan, versions: Sequence[Version], provider: str, emitted: _Emitted
+) -> tuple[onnx.ModelProto, LevelPlan]:
+    """The model of one level, chosen by what each takes in a file of its own, which reuses buffers."""
+    written = tuple(
+        main_peak(replace(base, proto=emitted([version])), plan.domain, provider) for version in versions
+    )
+    exact = [
+        replace(v, peaks=tuple(m + plan.counted for m in p.members))
+        for v, p in zip(versions, written, strict=True)
+    ]
+    proto = emitted(exact, True)
+    return proto, replace(plan, written=written, only=(versions_of(proto) or {})["only"])
+
+
 def _counted(
     base: LoadedModel,
-    shapes: ModelShapes,
     plan: LevelPlan,
     versions: Sequence[Version],
     proto: onnx.ModelProto,
     samples: Sequence[Mapping[str, int]],
     provider: str,
+    bound: int,
+    emitted: _Emitted,
 ) -> tuple[onnx.ModelProto, LevelPlan]:
     """The model again, with a guard that compares what levels are seen to take in it, guard included.
 
-    As it came, with bounds, where that is not known or does not settle.
+    As it came, with bounds, where that is not known or does not settle. By at most `bound` bytes a level
+    takes more in the file than by itself, the guard aside.
     """
-    domain, compared = shapes.domain, tuple[tuple[Expr, ...], ...]()
+    domain, compared = plan.domain, tuple[tuple[Expr, ...], ...]()
     bounded = proto
     for _ in range(_EMISSIONS):
         found = written_peaks(replace(base, proto=proto), domain, provider)
@@ -219,14 +239,14 @@ def _counted(
         whole = tuple(found.whole(k) for k in range(len(versions)))
         if compared == tuple(p.members for p in whole):
             alone = plan.levels[0].peak.members
-            most = most_above(whole[0].members, alone, domain, samples, max(plan.overhead, found.guard))
+            most = most_above(whole[0].members, alone, domain, samples, max(bound, found.guard))
             return proto, replace(plan, written=whole, overhead=most)
         compared = tuple(p.members for p in whole)
         exact = [
             replace(v, peaks=tuple(m + plan.counted for m in members))
             for v, members in zip(versions, compared, strict=True)
         ]
-        proto = emit_versions(base.proto, shapes, exact, FITS, limit=plan.wish.limit, counted=True)
+        proto = emitted(exact, True)
     return bounded, plan
 
 
@@ -303,98 +323,3 @@ def _smaller(
         if min(max(m.evaluate(shape) for m in members) for members in levels) <= (plan.wish.limit or 0):
             return shape_text({n: shape[n] for n in names})
     return ""
-
-
-# --------------------------------------------------------------------------------------------- verifying
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """A shape at which a version is compared with the original; `limit`: what is fed to make it run."""
-
-    shape: Mapping[str, int]
-    version: int
-    limit: int | None = None
-
-
-def trials_of(
-    several: Dispatch | LevelPlan,
-    base: LoadedModel,
-    shapes: ModelShapes,
-    at: Sequence[Mapping[str, int]],
-    provider: str,
-    inputs: Mapping[str, Fill],
-    seed: int,
-    search: bool,
-) -> list[Trial]:
-    """Where every version is tried: the shapes `at`, and with `search` others for those not run there.
-
-    A level is tried under the very limit that it needs.
-    """
-    full = [shapes.domain.completed(shape) for shape in at]
-    if isinstance(several, Dispatch):
-        count = len(several.versions)
-        trials = [Trial(shape, several.version_at(known)) for shape, known in zip(at, full, strict=True)]
-    else:
-        count = len(several.levels)
-        if several.only is not None:
-            return [Trial(shape, 0) for shape in at]
-        pairs = zip(at, full, strict=True)
-        trials = [
-            Trial(s, k, several.needed(k, f)) for s, f in pairs for k in range(count) if _runs(several, k, f)
-        ]
-    missing = sorted(set(range(count)) - {t.version for t in trials})
-    for version in missing if search else ():
-        wanted = _small_shapes_of(version, several, shapes)
-        running = first_running(base, shapes, wanted, provider, inputs, seed, base.label)
-        if running is not None:
-            known = shapes.domain.completed(running)
-            limit = several.needed(version, known) if isinstance(several, LevelPlan) else None
-            trials.append(Trial(running, version, limit))
-    return trials
-
-
-def _runs(several: Dispatch | LevelPlan, version: int, shape: Mapping[str, int]) -> bool:
-    """Whether a version runs at a shape, a level under the limit that it needs there."""
-    if isinstance(several, Dispatch):
-        return several.version_at(shape) == version
-    return several.level_at(shape, several.needed(version, shape)) == version
-
-
-def _small_shapes_of(
-    version: int, several: Dispatch | LevelPlan, shapes: ModelShapes
-) -> list[Mapping[str, int]]:
-    """A few shapes at which a version runs, those that take least first."""
-    drawn = shapes.domain.samples(_DRAWN, symbols=shapes.input_symbols)
-    full: list[Mapping[str, int]] = [shapes.domain.completed(shape) for shape in drawn]
-    peak = several.peak if isinstance(several, Dispatch) else several.levels[0].peak
-    here = [shape for shape in full if _runs(several, version, shape) and peak.at(shape) <= _MOST_BYTES]
-    return sorted(here, key=peak.at)[:_TRIED]
-
-
-def verify_trials(
-    trials: Sequence[Trial],
-    count: int,
-    compare: Callable[
-        [Sequence[Mapping[str, int]], bool, Mapping[str, np.ndarray]], tuple[Verification, ...]
-    ],
-) -> tuple[Verification, ...]:
-    """Run all trials of a model of `count` versions, those together that run under the same settings.
-
-    `compare` is given shapes, whether kernels may pack weights, and what is fed on top. Two Ifs deep none are
-    packed: where that gives other last bits than the original has, both sides run unpacked, and it is said.
-    """
-    groups: dict[tuple[bool, int | None], list[Mapping[str, int]]] = {}
-    for trial in trials:
-        deep = count > 2 and trial.version > 0
-        groups.setdefault((deep, trial.limit), []).append(trial.shape)
-    found: list[Verification] = []
-    for (deep, limit), at in groups.items():
-        fed = {} if limit is None else {LIMIT: np.array(limit, np.int64)}
-        try:
-            found += compare(at, True, fed)
-        except VerificationFailed:
-            if not deep:
-                raise
-            found += compare(at, False, fed)
-    return tuple(found)

@@ -27,7 +27,7 @@ from onnx_symmem.rewrite.steady_layout import (
 from onnx_symmem.run.offline import optimize_offline
 from onnx_symmem.run.session import cuda_problem
 
-__all__ = ["changed_nodes", "kept_layout", "telling_dims"]
+__all__ = ["changed_nodes", "changed_results", "kept_layout", "telling_dims"]
 
 _ROUNDS = 4  # of going further from the nodes that are changed, each time twice as far
 _SILENCED = 3  # more of them, in which nothing at all is said around the nodes that are changed
@@ -36,16 +36,29 @@ _FARTHEST = 1 << _ROUNDS
 
 def changed_nodes(model: LoadedModel, level: str, provider: str = "cpu") -> tuple[int, ...]:
     """Nodes of the main graph that are no more when ONNX Runtime has optimised the model at a level."""
-    where = "cpu" if provider == "cuda" and cuda_problem() else provider
-    with tempfile.TemporaryDirectory(prefix="onnx-symmem-") as folder:
-        left = load_model(optimize_offline(model, Path(folder), where, level)).proto.graph
-    kept = {_identity(node) for node in left.node}
+    kept = {_identity(node) for node in _left(model, level, provider).node}
     gone = (
         k
         for k, node in enumerate(model.proto.graph.node)
         if node.op_type != "Constant" and _identity(node) not in kept
     )
     return tuple(gone)
+
+
+def changed_results(model: LoadedModel, level: str, provider: str = "cpu") -> tuple[tuple[str, ...], ...]:
+    """What nodes make that are no more then, of the main graph and all below it."""
+    kept = {_identity(node) for graph in graphs_of(_left(model, level, provider)) for node in graph.node}
+    nodes = [node for graph in graphs_of(model.proto.graph) for node in graph.node]
+    return tuple(
+        tuple(node.output) for node in nodes if node.op_type != "Constant" and _identity(node) not in kept
+    )
+
+
+def _left(model: LoadedModel, level: str, provider: str) -> onnx.GraphProto:
+    """The graph that is left when ONNX Runtime has optimised a model."""
+    where = "cpu" if provider == "cuda" and cuda_problem() else provider
+    with tempfile.TemporaryDirectory(prefix="onnx-symmem-") as folder:
+        return load_model(optimize_offline(model, Path(folder), where, level)).proto.graph
 
 
 def _identity(node: onnx.NodeProto) -> tuple[str, ...]:

@@ -15,16 +15,16 @@ from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.memory.execution_order import default_order, priority_order
-from onnx_symmem.memory.peak import Peak, peak_of
+from onnx_symmem.memory.peak import Peak, peak, peak_of
 from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import value_sizes
-from onnx_symmem.rewrite.reorder import execution_order_of
+from onnx_symmem.rewrite.reorder import delivery_of, execution_order_of
 from onnx_symmem.run.at_load import keys_at_load
 from onnx_symmem.run.branches import branches_of
 from onnx_symmem.shapes.engine import infer_shapes
 
-__all__ = ["WrittenPeaks", "most_above", "written_peaks"]
+__all__ = ["WrittenPeaks", "main_peak", "most_above", "written_peaks"]
 
 _DRAWN = 256  # shapes at which is looked how far one peak is above another
 _PROOFS = 4  # sizes that are tried to be proved
@@ -59,7 +59,8 @@ def written_peaks(model: LoadedModel, domain: Domain, provider: str = "cpu") -> 
     rule = default_order if execution_order_of(model.proto) == "default" else priority_order
     # Shapes are read, and sizes computed, on the host.
     guard = [n.index for n in view.nodes if not n.name.startswith(branches.about["branches"])]
-    options = PlanOptions(provider, host_nodes=frozenset(guard if provider != "cpu" else ()))
+    reuse = delivery_of(model.proto) == "anchors"
+    options = PlanOptions(provider, reuse, frozenset(guard if provider != "cpu" else ()))
     prepared = prepare(view, keys_at_load(model, shapes.graph), options, rule)
     found = profile(prepared.plan(rule(view)), value_sizes(shapes.graph))
     before = [found.in_use.row(k).as_int() for k in branches.guard_rows(found)]
@@ -70,6 +71,15 @@ def written_peaks(model: LoadedModel, domain: Domain, provider: str = "cpu") -> 
         for version in range(branches.count)
     )
     return WrittenPeaks(max((size or 0 for size in before), default=0), versions, domain)
+
+
+def main_peak(model: LoadedModel, domain: Domain, provider: str = "cpu") -> Peak:
+    """The peak of a model as it is written, in the order and with the reuse of buffers that it is for."""
+    shapes = infer_shapes(model.view(), domain)
+    rule = default_order if execution_order_of(model.proto) == "default" else priority_order
+    options = PlanOptions(provider, delivery_of(model.proto) == "anchors")
+    prepared = prepare(shapes.graph.view, keys_at_load(model, shapes.graph), options, rule)
+    return peak(profile(prepared.plan(rule(shapes.graph.view)), value_sizes(shapes.graph)), domain)
 
 
 def most_above(

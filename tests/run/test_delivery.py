@@ -184,9 +184,7 @@ def test_settings_beside_the_model_are_read(tmp_path: Path) -> None:
         create_session(out)
 
 
-def test_levels_and_unknown_deliveries_are_refused() -> None:
-    with pytest.raises(UsageError, match="'anchors' writes one order"):
-        optimize(two_towers(), delivery="anchors", levels=1)
+def test_unknown_deliveries_are_refused() -> None:
     with pytest.raises(UsageError, match="delivery 'both' is not known"):
         optimize(two_towers(), delivery="both")
 

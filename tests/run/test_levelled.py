@@ -152,19 +152,18 @@ def test_a_limit_is_exact_where_deciding_takes_more_than_the_model():
     chosen = {}
     for n in (1, 2, 3, 100):
         at = {"n": n}
-        # At the least shape all is the guard: the level that repeats gains nothing, and does not run.
-        for level, limit in ((0, plan.needed(0, at)), (int(n > 1), plan.needed(0, at) - 1)):
+        for level, limit in ((0, plan.needed(0, at)), (1, plan.needed(0, at) - 1)):
             assert plan.level_at(at, limit) == level
             fed = {LIMIT: np.array(limit, np.int64)}
             ran = measure(found.proto, at, overrides=fed, runs=1, latency_runs=0)
             assert ran.version == level
             assert ran.nodes_equal == 1
             assert ran.runs[0].requested_peak == plan.needed(level, at)
-        chosen[n] = plan.needed(0, at)
+        chosen[n] = plan.needed(1, at)
     # At the least shape the guard itself; then one condition is left of it, and the output is early.
-    extra = {n: size - plan.levels[0].peak.at({"n": n}) for n, size in chosen.items()}
-    assert extra.pop(1) == plan.overhead > 1
-    assert set(extra.values()) == {1 + 4}
+    extra = {n: size - plan.levels[1].peak.at({"n": n}) for n, size in chosen.items()}
+    assert extra.pop(1) > 1 + 4
+    assert set(extra.values()) == {1 + 4} == {plan.overhead}
 
 
 def test_no_repeat_helps_where_nothing_can_be_repeated():
