@@ -67,6 +67,27 @@ class ValleyTables:
             (bits_of(self.after[k]) | union(self.readers, self.reads[k])) & ~(1 << k) for k in range(count)
         ]
         self.all = (1 << count) - 1
+        self._set_back()
+
+    def _set_back(self) -> None:
+        """What is looked at from the end: nodes that make bytes, as if no others stood between them."""
+        count = self.count
+        self.makers = bits_of(k for k, made in enumerate(self.makes) if made)
+        self.downward, self.makers_after = [0] * count, [0] * count
+        for k in range(count - 1, -1, -1):
+            found = 1 << k
+            for after in self.after[k]:
+                found |= self.downward[after]
+                self.makers_after[k] |= 1 << after if self.makes[after] else self.makers_after[after]
+            self.downward[k] = found
+        self.makers_before = [0] * count
+        for k in range(count):
+            for before in places_of(self.before[k]):
+                self.makers_before[k] |= 1 << before if self.makes[before] else self.makers_before[before]
+        # Taking a node back can make these safe: those that it was taken back for, too, or that have to take
+        # back others which read what it reads.
+        own = [1 << k if self.makes[k] else self.makers_before[k] for k in range(count)]
+        self.near_before = [own[k] | joined(own, union(self.readers, self.reads[k])) for k in range(count)]
 
     def _packed(self, row: np.ndarray) -> int:
         return sum(int(value) << (self.lane * k) for k, value in enumerate(row))
