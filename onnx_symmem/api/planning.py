@@ -96,8 +96,8 @@ def optimize(
     levels: how many of these at most, 4 by default; without `memory_limit` the limit is given at run time.
     max_slowdown: how many times as slow as the first one may be, by a model of time.
     recompute: whether levels run operators again; by default they do.
-    offload: whether levels send tensors to the host and back; needs `cuda`, and is the default there. Asking
-        for `recompute` or `offload` asks for levels.
+    offload: whether levels send tensors to the host and back; needs `cuda`, and is the default there with
+        the delivery `order`; anchors cannot keep them. Asking for `recompute` or `offload` asks for levels.
     host_bandwidth: bytes per second between device and host, 2e10 by default, for the model of time.
     counts: what the memory limit covers: activations (with outputs), inputs, weights.
     reserve: bytes of the limit that are kept free.
@@ -125,7 +125,7 @@ def optimize(
             4 if levels is None else levels,
             max_slowdown,
             machine=Machine() if host_bandwidth is None else Machine(host_bandwidth=host_bandwidth),
-            limits=_ways(provider, recompute, offload),
+            limits=_ways(provider, recompute, offload, delivery),
         )
         wish = LevelWish(memory_limit, tuple(counts), reserve, wanted)
     options = OptimizeOptions(
@@ -146,13 +146,15 @@ def optimize(
     return Optimized(found.proto, optimization_figures(found, target), found)
 
 
-def _ways(provider: str, recompute: bool | None, offload: bool | None) -> RematLimits:
+def _ways(provider: str, recompute: bool | None, offload: bool | None, delivery: str) -> RematLimits:
     """What levels may be made with; UsageError where that is nothing."""
     if offload and provider == "cpu":
         raise UsageError(
             "offloading needs the provider cuda: on the CPU the host's memory is the memory that is limited"
         )
-    ways = RematLimits(recompute=recompute is not False, offload=provider != "cpu" and offload is not False)
+    # A file cannot keep copies apart: with anchors they are made only where they are asked for, and refused.
+    usual = provider != "cpu" and delivery == "order"
+    ways = RematLimits(recompute=recompute is not False, offload=usual if offload is None else offload)
     if not (ways.recompute or ways.offload):
         raise UsageError(
             "levels are asked for, but neither recomputing nor offloading is allowed to make them with"

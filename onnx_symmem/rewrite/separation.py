@@ -5,7 +5,8 @@ last, gaps included. ONNX Runtime takes an old buffer only where all dims are eq
 and at load a text in the file replaces what it inferred (facts/ONNXRUNTIME, 2.1). So tensors that a plan
 puts into different buffers get different texts of the same dim, `batch + 0*2` beside `batch`: true as they
 stand, and no two buffers are of equal size to ONNX Runtime. Tensors that the plan keeps in one buffer keep
-one text, and go on working in place. A tensor whose dims are all numbers has no text and stays as it is.
+one text, and go on working in place. A tensor whose dims are all numbers has no text and stays as it is, but
+where ONNX Runtime does not know the numbers (rewrite/unknown_dims.py): there they are said as texts.
 """
 
 from __future__ import annotations
@@ -22,24 +23,34 @@ from onnx_symmem.shapes.table import GraphShapes, ModelShapes
 __all__ = ["separate_buffers"]
 
 
-def separate_buffers(model: onnx.ModelProto, shapes: ModelShapes, plan: Plan) -> onnx.ModelProto:
+def separate_buffers(
+    model: onnx.ModelProto, shapes: ModelShapes, plan: Plan, numbers: bool = False
+) -> onnx.ModelProto:
     """A copy of `model`, into which all dims are written, whose texts differ from buffer to buffer of `plan`.
 
-    `plan` is one of the same graph without memory reuse.
+    `plan` is one of the same graph without memory reuse. `numbers` of the main graph become texts, too.
     """
     result = onnx.ModelProto()
     result.CopyFrom(model)
-    _separate(result.graph, shapes.graph, plan)
+    _separate(result.graph, shapes.graph, plan, numbers)
     return result
 
 
-def _separate(graph: onnx.GraphProto, shapes: GraphShapes, plan: Plan) -> None:
+def _separate(graph: onnx.GraphProto, shapes: GraphShapes, plan: Plan, fixed: bool = False) -> None:
     numbers = _numbers(shapes, plan)
     index = shapes.view.index
     for info in graph.value_info:
         value = index.get(info.name)
         number = 0 if value is None else numbers.get(value, 0)
         dims = None if value is None else shapes.dims[value]
+        if (
+            fixed
+            and value in numbers
+            and all(d.HasField("dim_value") for d in info.type.tensor_type.shape.dim)
+        ):
+            for written in info.type.tensor_type.shape.dim:
+                written.dim_param = f"{written.dim_value} + 0*{number + 1}"
+            continue
         if not number or dims is None:
             continue
         for written, dim in zip(info.type.tensor_type.shape.dim, dims, strict=True):

@@ -21,6 +21,7 @@ from onnx_symmem.shapes.table import GraphShapes
 
 __all__ = ["keys_at_load"]
 
+_DEFAULTS = 4  # from this version of the IR on an initializer among the inputs is a default
 _LARGE = 4096  # elements; contents of larger constants play no part in shape inference
 
 # Operators outside the standard whose first output has the dims of the first input.
@@ -50,6 +51,7 @@ def keys_at_load(model: LoadedModel, shapes: GraphShapes) -> DimKeys:
             _without_large_contents(tensor)
     inference = onnx.ModelProto()
     inference.CopyFrom(proto)
+    _without_defaults(inference)
     for graph, known in _with_shapes(inference.graph, shapes):
         nodes = [n for node in graph.node for n in _stand_ins(node, known)]
         del graph.node[:]
@@ -102,6 +104,15 @@ def _without_large_contents(tensor: TensorProto) -> None:
     if count > _LARGE and tensor.data_location != TensorProto.EXTERNAL:
         bare = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
         tensor.CopyFrom(bare)
+
+
+def _without_defaults(model: onnx.ModelProto) -> None:
+    """Take out initializers that are inputs, too: a caller may replace them, so nothing is known of them."""
+    if model.ir_version >= _DEFAULTS:
+        inputs = {i.name for i in model.graph.input}
+        kept = [t for t in model.graph.initializer if t.name not in inputs]
+        del model.graph.initializer[:]
+        model.graph.initializer.extend(kept)
 
 
 def _with_shapes(

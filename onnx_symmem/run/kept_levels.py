@@ -17,7 +17,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, helper
 
 from onnx_symmem.expr.domain import Domain
-from onnx_symmem.graph.load import LoadedModel, graphs_of
+from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.memory.anchoring import Anchoring, anchored_file, fewer_anchors
 from onnx_symmem.memory.execution_order import default_order
 from onnx_symmem.memory.plan import PlanOptions, prepare
@@ -28,9 +28,10 @@ from onnx_symmem.order.moments import Moments
 from onnx_symmem.rewrite.reorder import DELIVERY, EXECUTION_ORDER
 from onnx_symmem.rewrite.reticence import Reticence
 from onnx_symmem.rewrite.separation import separate_buffers
+from onnx_symmem.rewrite.unknown_dims import with_unknown_dims
 from onnx_symmem.rewrite.value_info import optional_values
 from onnx_symmem.rewrite.versions import versions_of
-from onnx_symmem.run.unchanged import changed_results
+from onnx_symmem.run.unchanged import Place, changed_results, placed_nodes
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import GraphShapes
 
@@ -45,9 +46,10 @@ _SIZE_BYTES = 8
 class KeptByFile:
     """Makes emitted models of levels of `base` keep them; `samples` are shapes at which orders are judged.
 
-    `less` is what the file does not say of dims. What one model was found to need is known to the next:
-    `read_twice` are the results that a `Size` reads against fusions, `anchors` and `changed` (nodes that are
-    changed at load all the same, None where that is unknown) are the last model's.
+    `less` is what the file does not say of dims; `fixed` says that all dims of the inputs are numbers, and
+    `reused` bounds what reuse may hold. What one model was found to need is known to the next: `read_twice`
+    are the results that a `Size` reads against fusions, `anchors` and `changed` (nodes that are changed at
+    load all the same, None where that is unknown) are the last model's.
     """
 
     base: LoadedModel
@@ -56,7 +58,8 @@ class KeptByFile:
     provider: str = "cpu"
     less: Reticence = field(default_factory=Reticence)
     reused: int = 0
-    read_twice: frozenset[str] = frozenset()
+    fixed: bool = False
+    read_twice: frozenset[tuple[Place, str]] = frozenset()
     anchors: int = 0
     changed: int | None = None
 
@@ -85,8 +88,9 @@ class KeptByFile:
     def _written(self, model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
         result = onnx.ModelProto()
         result.CopyFrom(model)
-        for graph in graphs_of(result.graph):
-            _read_again(graph, self.read_twice)
+        if self.fixed:
+            result = with_unknown_dims(result)
+        _read_again(result.graph, self.read_twice, self._free("kept"))
         prefix = (versions_of(model) or {}).get("branches", "")
         shapes = infer_shapes(replace(self.base, proto=result).view(), self.domain)
         keys, sizes = from_written(shapes.graph), value_sizes(shapes.graph)
@@ -97,13 +101,20 @@ class KeptByFile:
         view = shapes.graph.view
         options = PlanOptions(self.provider)
         apart = prepare(view, from_written(shapes.graph), options, default_order).plan(default_order(view))
-        result = separate_buffers(result, shapes, apart)
+        result = separate_buffers(result, shapes, apart, numbers=self.fixed)
         kept = [e for e in result.metadata_props if e.key not in (EXECUTION_ORDER, DELIVERY)]
         del result.metadata_props[:]
         result.metadata_props.extend(kept)
         result.metadata_props.add(key=EXECUTION_ORDER, value="default")
         result.metadata_props.add(key=DELIVERY, value="anchors")
         return result, count
+
+    def _free(self, purpose: str) -> str:
+        """What no name of the base model ends with, to end names of readers with."""
+        names = [n for _, node in placed_nodes(self.base.proto.graph) for n in (node.name, *node.output)]
+        while any(name.endswith(f"/{purpose}") for name in names):
+            purpose += "_"
+        return purpose
 
     def _anchored(self, place: _Schedule) -> int:
         """Put the nodes of a schedule where they run as they stand now, and count the anchors."""
@@ -124,11 +135,12 @@ class KeptByFile:
             most = peaks(order)
             found = fewer_anchors(view, found, lambda other: bool((peaks(other) <= most).all()), _TRIALS)[1]
         nodes: list[NodeProto] = []
+        purpose = self._free("anchor")
         for number in found.file:
             if number >= 0:
                 nodes.append(NodeProto.FromString(place.graph.node[number].SerializeToString()))
             else:
-                nodes.append(_size_of(view.values[values[~number]].name, "anchor"))
+                nodes.append(_size_of(view.values[values[~number]].name, purpose))
         del place.graph.node[:]
         place.graph.node.extend(nodes)
         return len(found.anchored)
@@ -179,23 +191,28 @@ def _size_of(value: str, purpose: str) -> NodeProto:
     return helper.make_node("Size", [value], [name], name)
 
 
-def _read_again(graph: GraphProto, names: Collection[str]) -> None:
-    """Put a `Size` behind each node that makes one of the values."""
+def _read_again(
+    graph: GraphProto, results: Collection[tuple[Place, str]], purpose: str, at: Place = ()
+) -> None:
+    """Put a `Size` behind each node that makes one of the results."""
     nodes: list[NodeProto] = []
     for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                _read_again(attribute.g, results, purpose, (*at, (node.output[0], attribute.name)))
         nodes.append(NodeProto.FromString(node.SerializeToString()))
-        nodes += [_size_of(name, "kept") for name in node.output if name in names]
+        nodes += [_size_of(name, purpose) for name in node.output if (at, name) in results]
     del graph.node[:]
     graph.node.extend(nodes)
 
 
-def _between(model: onnx.ModelProto, gone: Collection[tuple[str, ...]]) -> frozenset[str]:
+def _between(
+    model: onnx.ModelProto, gone: Collection[tuple[Place, tuple[str, ...]]]
+) -> frozenset[tuple[Place, str]]:
     """Results of nodes that are changed at load which are read by another such node."""
-    made, read = set(), set()
-    lost = {name for outputs in gone for name in outputs}
-    for graph in graphs_of(model.graph):
-        for node in graph.node:
-            if lost.intersection(node.output):
-                made.update(node.output)
-                read.update(node.input)
-    return frozenset(made & read) - {""}
+    made, read, lost = set(), set(), set(gone)
+    for at, node in placed_nodes(model.graph):
+        if (at, tuple(node.output)) in lost:
+            made.update((at, name) for name in node.output if name)
+            read.update((at, name) for name in node.input)
+    return frozenset(made & read)

@@ -78,7 +78,8 @@ def ready_for_levels(
         choice, order, prepared, sizes, domain, samples, _added(base, layout, shapes, sizes)
     )
     at = (*samples, *domain.samples(_JUDGED, symbols=shapes.input_symbols))
-    kept = KeptByFile(base, domain, at, provider, less, _reused(shapes, sizes))
+    fixed = not shapes.input_symbols
+    kept = KeptByFile(base, domain, at, provider, less, _reused(shapes, sizes), fixed)
     return ReadyForLevels(base, shapes, keys, sizes, prepared, choice, kept, places)
 
 

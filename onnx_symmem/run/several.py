@@ -204,15 +204,21 @@ def _only(
     base: LoadedModel, plan: LevelPlan, versions: Sequence[Version], provider: str, emitted: _Emitted
 ) -> tuple[onnx.ModelProto, LevelPlan]:
     """The model of one level, chosen by what each takes in a file of its own, which reuses buffers."""
-    written = tuple(
-        main_peak(replace(base, proto=emitted([version])), plan.domain, provider) for version in versions
-    )
-    exact = [
-        replace(v, peaks=tuple(m + plan.counted for m in p.members))
-        for v, p in zip(versions, written, strict=True)
-    ]
-    proto = emitted(exact, True)
-    return proto, replace(plan, written=written, only=(versions_of(proto) or {})["only"])
+    proto, only, written = onnx.ModelProto(), 0, tuple[Peak, ...]()
+    for _ in range(_EMISSIONS):
+        written = tuple(
+            main_peak(replace(base, proto=emitted([version])), plan.domain, provider) for version in versions
+        )
+        exact = [
+            replace(v, peaks=tuple(m + plan.counted for m in p.members))
+            for v, p in zip(versions, written, strict=True)
+        ]
+        proto = emitted(exact, True)
+        only = (versions_of(proto) or {})["only"]
+        # What one level was found to need is in the files of all afterwards.
+        if main_peak(replace(base, proto=proto), plan.domain, provider).members == written[only].members:
+            break
+    return proto, replace(plan, written=written, only=only)
 
 
 def _counted(

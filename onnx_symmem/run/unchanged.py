@@ -10,6 +10,7 @@ cannot (rewrite/steady_layout.py).
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +28,10 @@ from onnx_symmem.rewrite.steady_layout import (
 from onnx_symmem.run.offline import optimize_offline
 from onnx_symmem.run.session import cuda_problem
 
-__all__ = ["changed_nodes", "changed_results", "kept_layout", "telling_dims"]
+__all__ = ["Place", "changed_nodes", "changed_results", "kept_layout", "placed_nodes", "telling_dims"]
+
+Place = tuple[tuple[str, str], ...]
+"""Where a graph is: from outside in, the first result of each node that it is in, and the attribute."""
 
 _ROUNDS = 4  # of going further from the nodes that are changed, each time twice as far
 _SILENCED = 3  # more of them, in which nothing at all is said around the nodes that are changed
@@ -45,13 +49,28 @@ def changed_nodes(model: LoadedModel, level: str, provider: str = "cpu") -> tupl
     return tuple(gone)
 
 
-def changed_results(model: LoadedModel, level: str, provider: str = "cpu") -> tuple[tuple[str, ...], ...]:
-    """What nodes make that are no more then, of the main graph and all below it."""
-    kept = {_identity(node) for graph in graphs_of(_left(model, level, provider)) for node in graph.node}
-    nodes = [node for graph in graphs_of(model.proto.graph) for node in graph.node]
+def changed_results(
+    model: LoadedModel, level: str, provider: str = "cpu"
+) -> tuple[tuple[Place, tuple[str, ...]], ...]:
+    """The nodes that are no more then, of the main graph and all below it: where each is, and what it makes.
+
+    Graphs may have results of the same name, beside each other.
+    """
+    kept = {(at, _identity(node)) for at, node in placed_nodes(_left(model, level, provider))}
     return tuple(
-        tuple(node.output) for node in nodes if node.op_type != "Constant" and _identity(node) not in kept
+        (at, tuple(node.output))
+        for at, node in placed_nodes(model.proto.graph)
+        if node.op_type != "Constant" and (at, _identity(node)) not in kept
     )
+
+
+def placed_nodes(graph: onnx.GraphProto, at: Place = ()) -> Iterator[tuple[Place, onnx.NodeProto]]:
+    """All nodes of a graph and below it, each with the place of its graph."""
+    for node in graph.node:
+        yield at, node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from placed_nodes(attribute.g, (*at, (node.output[0], attribute.name)))
 
 
 def _left(model: LoadedModel, level: str, provider: str) -> onnx.GraphProto:
