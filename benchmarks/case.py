@@ -122,7 +122,9 @@ class Case:
         several = choose_versions(choice.chosen, others, self.domain, self.symbols, found.shapes)
         if several is None:
             return Planned(found)
-        _, written, why = dispatched_model(self.model, self.inferred, several, choice.before, self.shapes)
+        _, written, why = dispatched_model(
+            self.model, self.inferred, several, choice.before, self.shapes, floor=found.floor
+        )
         return Planned(found, written, " ".join(why))
 
     def profile_of(self, order: Sequence[int]) -> MemoryProfile:

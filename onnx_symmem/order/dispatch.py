@@ -2,19 +2,21 @@
 
 Version 0 is the order that was chosen by itself: what would have run, or an order proved never worse. The
 version with the least peak runs, the first of equals, and outside the planned shapes version 0. So at no
-shape the peak is above that of version 0, but for what deciding itself takes. Versions are picked greedily
-until none is more than 1 % above the best order known at any sample shape, at most four, and only where that
-gains enough at a usual shape (facts/ALGORITHMS, 8.8).
+shape the peak is above that of version 0, but for what deciding itself takes. Of all sets of versions it is
+the smallest that is nowhere more than 1 % above the best order known at a sample shape, at most four, or else
+the one that is least above; and several only where that gains enough at a usual one (facts/ALGORITHMS, 8.8).
 
 Deciding takes a few hundred bytes before a version starts, and leaves a few in memory while it runs. By how
-much that can exceed what would have run is proved; where it is more than next to nothing, one order is
-written.
+much that can exceed what would have run is proved; where it is more than next to nothing, or where with it
+all the largest regret is above that of one order, one order is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from math import comb
 
 import numpy as np
 
@@ -30,9 +32,13 @@ from onnx_symmem.order.candidates import CandidateOrder, peaks_at
 from onnx_symmem.order.check import check_plan
 from onnx_symmem.order.steering import usual_shapes
 
-__all__ = ["Dispatch", "DispatchLimits", "OrderVersion", "check_dispatch", "check_written", "choose_versions"]
+__all__ = [
+    "Dispatch", "DispatchLimits", "OrderVersion", "better_than_one", "check_dispatch", "check_written",
+    "choose_versions",
+]  # fmt: skip
 
 _SAMPLES = 48  # shapes besides the steering shapes at which orders are compared
+_SETS = 20_000  # sets of versions that are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,7 @@ class DispatchLimits:
 
     versions: int = 4
     regret: float = 0.01
-    gain: float = 0.02
+    gain: float = 0.01
     nodes: int = 20_000
     overhead: float = 0.001
 
@@ -136,19 +142,31 @@ def choose_versions(
 def _cover(peaks: np.ndarray, most: int, limits: DispatchLimits, usual: int) -> list[int]:
     """Rows, the first being 0, whose minimum is near the minimum of all at every column.
 
-    Row 0 alone where that gains too little at the first `usual` columns.
+    As few as can be; where `most` are too few, those that are nearest at the first `usual` columns, then at
+    all. Row 0 alone where others gain too little at the usual ones.
     """
-    best = np.maximum(peaks.min(axis=0), 1.0)
-    picked, now = [0], peaks[0]
-    while len(picked) < most and (now / best).max() > 1 + limits.regret:
-        together = np.minimum(now, peaks) / best
-        keys = [(round(float(r.max()), 9), round(float(r.mean()), 9), k) for k, r in enumerate(together)]
-        row = min(keys)[2]
-        if row in picked:
+    ratios = peaks / np.maximum(peaks.min(axis=0), 1.0)
+    different = dict.fromkeys(row.tobytes() for row in ratios[1:])
+    rows = [k for k in range(1, len(ratios)) if different.pop(ratios[k].tobytes(), 0) is None]
+    picked, now = [0], ratios[0]
+    for count in range(1, most):
+        if not rows or now.max() <= 1 + limits.regret:
             break
-        picked.append(row)
-        now = np.minimum(now, peaks[row])
-    gain = float((peaks[0] / np.maximum(now, 1.0))[:usual].max()) - 1
+        started = picked if comb(len(rows), count) > _SETS else [0]
+        left = [k for k in rows if k not in started]
+        sets = np.array(list(combinations(left, count + 1 - len(started))))
+        if not sets.size:
+            break
+        together = np.minimum(ratios[sets].min(axis=1), ratios[started].min(axis=0))
+        # What regret allows is equal, so that fewer versions, or better ones elsewhere, come first.
+        worst = (np.maximum(t.max(axis=1, initial=1.0), 1 + limits.regret)
+                 for t in (together, together[:, :usual]))  # fmt: skip
+        keys = np.round([together.mean(axis=1), *worst], 9)
+        best = int(np.lexsort(keys)[0])
+        if (together[best] >= now - 1e-9).all():
+            break
+        picked, now = [*started, *sets[best].tolist()], together[best]
+    gain = float((ratios[0] / np.maximum(now, 1.0))[:usual].max()) - 1
     return picked if gain >= limits.gain else [0]
 
 
@@ -179,6 +197,25 @@ def _runs_under(view: GraphView, candidate: CandidateOrder, rule: str) -> bool:
     if rule == "priority":
         return priority_order(view, candidate.order) == candidate.order
     return candidate.rule == rule or file_for_default(view, candidate.order) is not None
+
+
+def better_than_one(
+    written: Dispatch, one: Peak, shapes: Sequence[Mapping[str, int]], floor: Sequence[int]
+) -> bool:
+    """Whether several orders as written are better than one at the worst of `shapes`, or as good and then
+    better in the mean.
+
+    By their ratios to `floor`, bytes per shape that no order is below; equal is what differs by no more than
+    deciding may take in any case.
+    """
+    whole = [written.whole(k) for k in range(len(written.versions))]
+    unit = np.maximum(np.asarray(floor, dtype=np.float64), 1.0)
+    several = np.array([min(p.at(shape) for p in whole) for shape in shapes]) / unit
+    single = np.array([one.at(shape) for shape in shapes]) / unit
+    worst, most = float(several.max()), float(single.max())
+    if abs(worst - most) > DispatchLimits().overhead * most:
+        return worst < most
+    return bool(several.mean() < single.mean())
 
 
 def check_dispatch(found: Dispatch, shapes: Sequence[Mapping[str, int]]) -> None:

@@ -183,7 +183,7 @@ def optimize_model(
                     clock.tick(comparing, 2, 4)
                     several = dispatch
                     proto, dispatch, more = dispatched_model(
-                        base, shapes, several, choice.before, samples, options.provider
+                        base, shapes, several, choice.before, samples, options.provider, floor=planned.floor
                     )
                     notices += more
                 if dispatch is not None:

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import helper
 
 from onnx_symmem.errors import VerificationFailed
 from onnx_symmem.expr.domain import Domain, SymbolRange
+from onnx_symmem.expr.expression import Expr
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.memory.execution_order import default_order, priority_order
 from onnx_symmem.memory.peak import peak_of
@@ -17,6 +20,7 @@ from onnx_symmem.order.dispatch import (
     OrderVersion,
     _cover,
     _runs_under,
+    better_than_one,
     check_dispatch,
     choose_versions,
 )
@@ -25,6 +29,7 @@ from tests.memory.runtime import info, model
 from tests.run.towers import towers
 
 LIMITS = DispatchLimits()
+DOMAIN = Domain({"n": SymbolRange(1, 4000)})
 
 
 def _candidates(count: int, domain: Domain | None = None):
@@ -114,12 +119,46 @@ def test_cover_takes_as_few_as_it_can():
     assert sorted(_cover(peaks, 4, LIMITS, 4)) == [0, 1, 2]
     assert len(_cover(peaks, 2, LIMITS, 4)) == 2
     assert _cover(peaks[:1], 4, LIMITS, 4) == [0]
-    assert _cover(np.array([[100.0, 100.0], [99.0, 100.5]]), 4, LIMITS, 2) == [0]
-    # One percent of regret, but not two of gain: not worth it.
-    assert _cover(np.array([[100.0, 100.0], [98.5, 100.0]]), 4, LIMITS, 2) == [0]
-    # Two percent, but only at a shape that is not usual.
+    assert _cover(np.array([[100.0, 100.0], [99.1, 100.5]]), 4, LIMITS, 2) == [0]
+    # More than one percent of regret, but not two of gain, if that is asked for.
+    more = DispatchLimits(gain=0.02)
+    assert _cover(np.array([[100.0, 100.0], [98.5, 100.0]]), 4, more, 2) == [0]
+    assert _cover(np.array([[100.0, 100.0], [98.5, 100.0]]), 4, LIMITS, 2) == [0, 1]
+    # Much, but only at a shape that is not usual.
     assert _cover(np.array([[100.0, 100.0], [100.0, 97.0]]), 4, LIMITS, 1) == [0]
     assert _cover(np.array([[100.0, 100.0], [100.0, 97.0]]), 4, LIMITS, 2) == [0, 1]
+
+
+def test_cover_looks_at_sets_not_at_one_order_after_the_other():
+    """The best single addition is no part of the best pair."""
+    peaks = np.array([[130, 130, 130, 130], [110, 110, 110, 110], [100, 100, 130, 130], [130, 130, 100, 100]])
+    assert _cover(peaks, 2, LIMITS, 4) == [0, 1]
+    assert _cover(peaks, 3, LIMITS, 4) == [0, 2, 3]
+
+
+def test_cover_is_near_at_usual_shapes_first():
+    peaks = np.array([[120, 150], [100, 120], [110, 100]])
+    assert _cover(peaks, 2, LIMITS, 1) == [0, 1]
+    assert _cover(peaks, 2, LIMITS, 2) == [0, 2]
+
+
+def test_several_orders_are_better_at_the_worst_or_equal_there_and_better_in_the_mean():
+    found = _dispatch()
+    n = Expr.symbol("n")
+
+    def better(several: list[Expr], one: Expr, floor: tuple[int, int], guard: int = 0) -> bool:
+        versions = [
+            replace(v, peak=peak_of([e], DOMAIN)) for v, e in zip(found.versions, several, strict=True)
+        ]
+        written = replace(found, versions=tuple(versions), guard=guard, domain=DOMAIN)
+        return better_than_one(written, peak_of([one], DOMAIN), [{"n": 100}, {"n": 1000}], floor)
+
+    pair = [n + 10, n * 9 // 10 + 60]  # 110 and 960 bytes, where one order takes 100 and 1000
+    assert better(pair, n, floor=(100, 500))
+    assert not better(pair, n, floor=(50, 1000))  # at the worst shape deciding takes more than is gained
+    assert better([n, pair[1]], n, floor=(50, 1000))  # equal at the worst
+    assert not better([n, pair[1]], n, floor=(50, 1000), guard=120)
+    assert not better([n, n * 2], n, floor=(50, 1000))  # equal everywhere
 
 
 def test_the_check_finds_wrong_peaks():

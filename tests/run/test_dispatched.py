@@ -246,10 +246,18 @@ def test_one_order_stays_where_deciding_shows():
     assert f"one order is written, though no order is good at all shapes: {why}n0=1, n1=1" in found.notices
 
 
+def test_one_order_stays_where_several_are_worse_at_worst(monkeypatch):
+    monkeypatch.setattr(dispatched, "DispatchLimits", lambda: DispatchLimits(overhead=10))
+    found = optimize_model(build_random_graph(24, 6), None, options=OptimizeOptions(verify=False))
+    assert found.dispatch is None
+    assert any("with what deciding takes, the worst of" in notice for notice in found.notices)
+
+
 @pytest.mark.parametrize(("seed", "overhead"), [(6, 108), (67, 0), (99, 228), (109, 1)])
 def test_the_formula_is_what_runs_take_from_the_least_shape_on(seed, overhead, monkeypatch):
     """Also where the guard takes most, and right where another version is the one that runs."""
     monkeypatch.setattr(dispatched, "DispatchLimits", lambda: DispatchLimits(overhead=10))
+    monkeypatch.setattr(dispatched, "better_than_one", lambda *_: True)  # small graphs, where deciding shows
     search = replace(SearchLimits(), improved=1, rounds=1)
     found = optimize_model(build_random_graph(24, seed), None, options=OptimizeOptions(search=search))
     assert found.never_worse == "dispatched"
