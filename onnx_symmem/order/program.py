@@ -48,7 +48,10 @@ class Found:
 
 
 class _Tables:
-    """A segment's nodes and buffers by local number, padded to rectangles; the last column is for padding."""
+    """A segment's nodes and buffers by local number, padded to rectangles; the last column is for padding.
+
+    Bytes are (shapes, nodes or buffers): arrays along many states are faster than along few shapes.
+    """
 
     def __init__(self, graph: BufferGraph, sizes: np.ndarray, segment: Segment) -> None:
         nodes = segment.nodes
@@ -62,12 +65,16 @@ class _Tables:
         self.reads = _padded([[buffers[b] for b in graph.reads[n] if b in buffers] for n in nodes], none)
         after = [[local[s] for s in graph.successors[n] if s in local] for n in nodes]
         self.after = _padded(after, len(nodes))
-        self.sizes = np.vstack([sizes[list(buffers)], np.zeros((1, sizes.shape[1]))])
-        self.alloc = np.array([sizes[list(graph.makes[n])].sum(axis=0) for n in nodes])
+        self.sizes = np.ascontiguousarray(np.vstack([sizes[list(buffers)], np.zeros((1, sizes.shape[1]))]).T)
+        self.alloc = np.ascontiguousarray(
+            np.array([sizes[list(graph.makes[n])].sum(axis=0) for n in nodes]).T
+        )
         left = [sum(r in local for r in graph.readers[b]) for b in buffers]
         waiting = [sum(p in local for p in graph.predecessors[n]) for n in nodes]
-        self.left = np.array([*left, 0], dtype=np.int32)
-        self.waiting = np.array([*waiting, 1], dtype=np.int32)
+        # No count is above that of the nodes; all states have theirs, so they are as short as can be.
+        kind = np.int16 if len(nodes) < 1 << 15 else np.int32
+        self.left = np.array([*left, 0], dtype=kind)
+        self.waiting = np.array([*waiting, 1], dtype=kind)
 
 
 def _padded(rows: Sequence[Sequence[int]], filler: int) -> np.ndarray:
@@ -94,30 +101,33 @@ def best_sequence(
     # Sets are told apart by sums of random numbers; a mistake would cost quality, never correctness.
     names = np.random.default_rng(0).integers(1, 1 << 62, count, dtype=np.int64)
     waiting, left = tables.waiting[None, :].copy(), tables.left[None, :].copy()
-    live, most, total = segment.live[None, :], np.zeros(1), np.zeros(1)
+    live, most, total = np.array(segment.live, dtype=np.float64)[:, None], np.zeros(1), np.zeros(1)
+    below = np.asarray(caps)[:, None]
     key = np.zeros(1, dtype=np.int64)
     history: list[tuple[np.ndarray, np.ndarray]] = []
     work, exact = 0, True
     for _ in range(count):
-        state, node = np.nonzero(waiting == 0)
+        state, node = np.divmod(np.flatnonzero(waiting == 0), count + 1)
         work += len(state)
         if work > most_work:
             return Found(None, False, work)
-        moment = live[state] + tables.alloc[node]
-        fits = (moment < caps).all(axis=1)
-        state, node, moment = state[fits], node[fits], moment[fits]
+        before = live.take(state, axis=1)
+        moment = before + tables.alloc.take(node, axis=1)
+        fits = (moment < below).all(axis=0)
+        if not fits.all():
+            state, node = state[fits], node[fits]
+            moment, before = moment.compress(fits, axis=1), before.compress(fits, axis=1)
         if not len(state):
             return Found(None, exact, work)
-        cost = moment.max(axis=1, initial=0.0)
-        read, after = tables.reads[node], moment
-        for column in read.T:
-            dies = left[state, column] == 1
-            after = after - np.where(dies[:, None], tables.sizes[column], 0.0)
-        safe = (after <= live[state]).all(axis=1) & (cost <= np.maximum(most[state], _FLOOR))
-        forced = np.full(len(live), count)
+        cost, after = moment.max(axis=0, initial=0.0), moment
+        for column in tables.reads[node].T:
+            dies = np.flatnonzero(left[state, column] == 1)
+            after[:, dies] -= tables.sizes[:, column[dies]]
+        safe = (after <= before).all(axis=0) & (cost <= np.maximum(most[state], _FLOOR))
+        forced = np.full(len(most), count)
         np.minimum.at(forced, state[safe], node[safe])
         kept = (forced[state] == count) | (forced[state] == node)
-        state, node, cost, after = state[kept], node[kept], cost[kept], after[kept]
+        state, node, cost, after = state[kept], node[kept], cost[kept], after.compress(kept, axis=1)
         most, total, key = np.maximum(most[state], cost), total[state] + cost, key[state] + names[node]
         rank = np.lexsort((total, most, key))
         first = np.ones(rank.size, dtype=bool)
@@ -125,10 +135,10 @@ def best_sequence(
         best = rank[first]
         if best.size > states:
             exact = False
-            held, level = after[best].max(axis=1, initial=0.0), np.maximum(most[best], _FLOOR)
+            held, level = after[:, best].max(axis=0, initial=0.0), np.maximum(most[best], _FLOOR)
             best = best[np.lexsort((key[best], total[best], held, level))[:states]]
         state, node = state[best], node[best]
-        most, total, key, live = most[best], total[best], key[best], after[best]
+        most, total, key, live = most[best], total[best], key[best], after.take(best, axis=1)
         waiting, left = waiting[state], left[state]
         rows = np.arange(len(state))
         waiting[rows, node] = -1
