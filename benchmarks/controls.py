@@ -32,7 +32,8 @@ from onnx_symmem.rewrite.expanded import expanded_infos, expanded_model, expande
 from onnx_symmem.rewrite.value_info import write_dims
 from onnx_symmem.rewrite.versions import Version, emit_versions
 from onnx_symmem.run.inputs import generate_inputs
-from onnx_symmem.run.session import SessionSettings, kept
+from onnx_symmem.run.kept_levels import KeptByFile
+from onnx_symmem.run.session import SessionSettings, kept, shipped
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import ModelShapes
 
@@ -42,6 +43,7 @@ _SHAPE = {"batch": 512}
 _MODEL = "A residual perceptron of 4 blocks and width 128"
 _LEVELS, _SLOWDOWN = 3, 2.0
 _COLUMNS = ("pattern", "again", "peak", "of keeping all", "nodes run", "outputs")
+_ANCHORED = "aliased repeats and anchors, all"
 _NO_CSE = (("optimization.disable_specified_optimizers", "CommonSubexpressionElimination"),)
 
 
@@ -108,6 +110,10 @@ class Repeats:
         """The nodes of a level one after the other, repeats beside what they repeat, without any If."""
         return expanded_model(self.proto, self.expansion(level))
 
+    def aliased(self) -> onnx.ModelProto:
+        """The same of the last level, where repeats read aliases of what would make them equal."""
+        return emit_versions(self.proto, self.shapes, self._versions()[1:], apart=True)
+
     def naive(self) -> onnx.ModelProto:
         """The last level with every repeat in an If of its own, whose other branch returns what was made."""
         expansion = self.expansion(-1)
@@ -150,11 +156,18 @@ class Repeats:
 
     def ours(self) -> onnx.ModelProto:
         """What `optimize` writes of level 0 and the last."""
-        versions = [
+        return emit_versions(self.proto, self.shapes, self._versions())
+
+    def anchored(self, shape: Mapping[str, int]) -> onnx.ModelProto:
+        """What it writes with anchors; orders are judged at a shape."""
+        kept = KeptByFile(LoadedModel(self.proto, None, None), self.shapes.domain, [shape])
+        return kept.keeping(emit_versions(self.proto, self.shapes, self._versions(), apart=True))
+
+    def _versions(self) -> list[Version]:
+        return [
             Version(self.expansion(level), self.levels[level].peak.members, {"level": number})
             for number, level in enumerate((0, -1))
         ]
-        return emit_versions(self.proto, self.shapes, versions)
 
 
 def _either(
@@ -184,6 +197,7 @@ def run(only: Sequence[str] = ()) -> Page:
     naive, ours = _of(small, "naive If", "yes"), _of(small, "region If", "yes")
     on_train = _of(train, "naive If", "yes"), _of(train, "multi-version If", "yes")
     merged = _of(train, "duplicates, basic", "-")
+    aliased = _of(train, "aliased repeats, basic", "-"), _of(train, _ANCHORED, "yes")
     return Page(
         "controls",
         "Controls: what saves nothing, and what does",
@@ -201,6 +215,10 @@ def run(only: Sequence[str] = ()) -> Page:
                 "region If (smallest graph), multi-version If (training step) / keeping all",
                 f"{ours:.3f}, {on_train[1]:.3f}", "< 1", max(ours, on_train[1]) < 1,
             ),
+            Finding(
+                "aliased repeats at level basic, with anchors in a plain session / keeping all",
+                f"{aliased[0]:.3f}, {aliased[1]:.3f}", "< 1", max(aliased) < 1,
+            ),
         ),
         (
             Table("controls_small", "The smallest graph", _COLUMNS, small, "Peaks in units of x.", 2),
@@ -209,8 +227,10 @@ def run(only: Sequence[str] = ()) -> Page:
                 f"""{_MODEL} at batch {_SHAPE["batch"]}; peaks in MiB. The last level, written in every way;
                 where it says no, `again` is false. `basic` loads the file with ONNX Runtime's optimiser on,
                 beside keeping all loaded so: it merges what is repeated within one graph, the branch of a
-                version too, so files of levels have to be loaded with it off. Outputs are compared with
-                those of keeping all, bit by bit.""",
+                version too. `aliased repeats` read aliases, which nothing merges; with anchors, as
+                `--delivery anchors` writes levels, they are loaded by a session that is told nothing: all
+                optimisations, memory pattern and reuse. Outputs are compared with those of keeping all, bit
+                by bit.""",
             ),
         ),
         (),
@@ -265,6 +285,10 @@ def _train_rows(model: Repeats, shape: Mapping[str, int]) -> tuple[_Rows, list[s
         ("duplicates, basic without CSE", replace(basic, config=_NO_CSE), plain),
     ):
         rows.append(_row(words, "-", _ran(last, feeds, settings), base, 1 << 20))
+    rows.append(_row("aliased repeats, basic", "-", _ran(model.aliased(), feeds, basic), plain, 1 << 20))
+    anchored, told_nothing = model.anchored(shape), shipped()
+    unlimited = {**feeds, LIMIT: np.array(1 << 62, np.int64)}
+    own = _ran(anchored, unlimited, told_nothing)
     for again in ("no", "yes"):
         flag = np.array(again == "yes")
         # With `again` fed as the limit: the first version fits where nothing has to be repeated.
@@ -275,5 +299,6 @@ def _train_rows(model: Repeats, shape: Mapping[str, int]) -> tuple[_Rows, list[s
         rows.append(_row("multi-version If", again, _ran(model.ours(), given), before, 1 << 20))
         optimised = _ran(model.ours(), given, basic)
         rows.append(_row("multi-version If, basic", again, optimised, plain, 1 << 20))
+        rows.append(_row(_ANCHORED, again, _ran(anchored, given, told_nothing), own, 1 << 20))
     wrong = [f"{row[0]}, again {row[1]}: outputs differ" for row in rows if row[5] != "equal"]
     return tuple(rows), wrong

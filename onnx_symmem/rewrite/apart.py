@@ -2,11 +2,11 @@
 
 Its elimination of common subexpressions, on in every session that is told nothing, merges nodes of one graph
 that do the same to the same values: what a schedule makes again would be kept instead. A repeat that reads
-another instance of anything is another expression already. One that reads what an earlier run of its node
-read takes one of these values through `Reshape(value, zeros)`: an alias, which takes no memory, and as zeros
-stand for dims that stay, of the same dims. The zeros are the default of an input that nobody has to feed. So
-they are no constant that could be folded or shared, and the zeros of the second repeat are others than those
-of the first.
+another instance of anything is another expression already. One that reads what an earlier run read, of its
+own node or, in a graph that was not optimised, of one that does the same, takes one of these values through
+`Reshape(value, zeros)`: an alias, which takes no memory, and as zeros stand for dims that stay, of the same
+dims. The zeros are the default of an input that nobody has to feed. So they are no constant that could be
+folded or shared, and the zeros of the second repeat are others than those of the first.
 
 Taken is what a node made rather than an input of the model, and weights come last: kernels lay them out
 anew at load only where they are constants.
@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import onnx
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper
 
 from onnx_symmem.errors import UnsupportedModel
-from onnx_symmem.graph.view import INITIALIZER, NODE
+from onnx_symmem.graph.view import INITIALIZER, NODE, GraphView
 from onnx_symmem.remat.expansion import ExpandedStep, Expansion
 from onnx_symmem.remat.schedule import OFFLOAD, RELOAD, RUN
 from onnx_symmem.shapes.names import dim_text
@@ -61,6 +62,7 @@ def tell_apart(
     repeat cannot be kept apart.
     """
     runs: dict[tuple[int, ...], int] = {}
+    kinds = _kinds(shapes.view)
     before: dict[int, tuple[NodeProto, ...]] = {}
     reads: dict[tuple[int, int], str] = {}
     infos: list[ValueInfoProto] = []
@@ -68,11 +70,14 @@ def tell_apart(
     for place, step in enumerate(expansion.steps):
         if step.kind not in (RUN, OFFLOAD, RELOAD):
             continue
-        key = (step.kind != RUN, step.kind == RELOAD, step.index, *step.reads, -2, *step.captured)
+        what = kinds[step.index] if step.kind == RUN else step.index
+        key = (step.kind != RUN, step.kind == RELOAD, what, *step.reads, -2, *step.captured)
         number = runs[key] = runs.get(key, -1) + 1
         if not number:
             continue
         at = _position(expansion, step, shapes) if opset >= _OLDEST_OPSET else -1
+        if at < 0 and not step.number and step.kind == RUN:
+            continue  # The model says it twice: what becomes of that is counted when the file is loaded.
         if at < 0:
             label = expansion.view().nodes[place].label()
             raise UnsupportedModel(
@@ -89,6 +94,21 @@ def tell_apart(
             infos += _info(alias, value, shapes, declared)
         reads[place, at] = made[source, number]
     return Apart(before, reads, tuple(infos))
+
+
+def _kinds(view: GraphView) -> tuple[int, ...]:
+    """Per node a number, the same of nodes that would do the same to the same values."""
+    numbers: dict[tuple[Any, ...], int] = {}
+    found: list[int] = []
+    for node in view.nodes:
+        said = tuple((name, _bits(value)) for name, value in sorted(node.attributes.items()))
+        key = (node.op, node.domain, len(node.outputs), said, node.index if node.subgraphs else -1)
+        found.append(numbers.setdefault(key, len(numbers)))
+    return tuple(found)
+
+
+def _bits(value: Any) -> Any:
+    return value.SerializeToString() if hasattr(value, "SerializeToString") else repr(value)
 
 
 def _position(expansion: Expansion, step: ExpandedStep, shapes: GraphShapes) -> int:

@@ -210,7 +210,8 @@ def _between(
     model: onnx.ModelProto, gone: Collection[tuple[Place, tuple[str, ...]]]
 ) -> frozenset[tuple[Place, str]]:
     """Results of nodes that are changed at load which are read by another such node."""
-    made, read, lost = set(), set(), set(gone)
+    lost = set(gone)
+    made, read = set[tuple[Place, str]](), set[tuple[Place, str]]()
     for at, node in placed_nodes(model.graph):
         if (at, tuple(node.output)) in lost:
             made.update((at, name) for name in node.output if name)

@@ -24,6 +24,7 @@ from onnx_symmem.order.selection import OrderChoice
 from onnx_symmem.rewrite.steady_layout import SteadyLayout, steady
 from onnx_symmem.run.delivery import Delivered, changed_words, left_alone, with_producers
 from onnx_symmem.run.kept_levels import KeptByFile
+from onnx_symmem.run.several import LevelPlan
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import ModelShapes
 
@@ -48,12 +49,16 @@ class ReadyForLevels:
     kept: KeptByFile
     places: tuple[int, ...]
 
-    def delivered(self, proto: onnx.ModelProto) -> Delivered:
+    def delivered(self, proto: onnx.ModelProto, plan: LevelPlan) -> Delivered:
         """The file of levels, as it was made last."""
-        kept = self.kept
+        kept, choice = self.kept, self.choice
+        notices = changed_words(kept.changed)
+        before = [m + choice.overhead + plan.overhead for m in choice.before.members]
+        if not plan_le(plan.peak(0).members, before, self.shapes.domain).proved:
+            notices += ("that level 0 of the file never needs more than what would have run is not proved",)
         return Delivered(
-            self.base, self.shapes, self.sizes, proto, self.choice, kept.anchors, True, self.places,
-            changed_words(kept.changed), kept.changed,
+            self.base, self.shapes, self.sizes, proto, choice, kept.anchors, True, self.places, notices,
+            kept.changed,
         )  # fmt: skip
 
 

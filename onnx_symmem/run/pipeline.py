@@ -164,11 +164,17 @@ def optimize_model(
                     options.levels, shapes, keys, sizes, prepared["priority"], choice, samples, clock.tick
                 )
                 proto, levels = levelled_model(
-                    base, shapes, levels, samples, model.label, options.provider, ready and ready.kept
+                    base,
+                    shapes,
+                    levels,
+                    samples,
+                    model.label,
+                    options.provider,
+                    None if ready is None else ready.kept,
                 )
                 notices += more
                 if ready is not None:
-                    delivered = ready.delivered(proto)
+                    delivered = ready.delivered(proto, levels)
                     notices += delivered.notices
         elif options.dispatch and _is_version(choice, before):
             comparing = "comparing orders shape by shape"

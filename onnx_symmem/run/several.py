@@ -181,6 +181,9 @@ def levelled_model(
         proto, plan = _counted(base, plan, versions, proto, samples, provider, bound, emitted)
     elif kept is not None:
         proto, plan = _only(base, plan, versions, provider, emitted)
+        first, alone = plan.written[0].members, plan.levels[0].peak.members
+        most = most_above(first, alone, plan.domain, samples, kept.most_added)
+        plan = replace(plan, overhead=most)
     _check_limit(plan, shapes, samples, label)
     return proto, plan
 

@@ -220,6 +220,15 @@ def test_what_no_input_tells_is_refused():
         )
 
 
+def test_nothing_is_computed_twice():
+    """ONNX Runtime would merge equal nodes, and the rest of the file with them would not be as planned."""
+    versions = [["64*(a + 3)*floor(b, 2)", "a*b"], ["8*a*floor(b, 2) + a*b"]]
+    domain = Domain({A: SymbolRange(1, 64), B: SymbolRange(1, 64)}).with_inequality(parse("8*a - b"))
+    nodes = guard_nodes(_guard({"x": [A, B]}, versions, domain=domain), 18).nodes
+    said = [(n.op_type, *n.input, *(a.SerializeToString() for a in n.attribute)) for n in nodes]
+    assert len(said) == len(set(said)) > 10
+
+
 def test_names_are_new_and_bytes_are_the_same():
     guard = _guard(INPUTS, MIXED, LEAST)
     taken = ["symmem/guard/0_shape_0", "other"]
