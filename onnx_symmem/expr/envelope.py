@@ -18,7 +18,8 @@ import numpy as np
 
 from onnx_symmem.expr.certificate import Certificate
 from onnx_symmem.expr.domain import Domain
-from onnx_symmem.expr.dominance import Dominance, Dominators, solved_matrix
+from onnx_symmem.expr.dominance import Dominance, solved_matrix
+from onnx_symmem.expr.dominators import Dominators
 from onnx_symmem.expr.exact import IntArray, add
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.matrix import PolyMatrix

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_symmem.expr.domain import Domain
-from onnx_symmem.expr.dominance import Dominance, Dominators
+from onnx_symmem.expr.dominance import Dominance
+from onnx_symmem.expr.dominators import Dominators
 from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray, as_floats
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.expr.mixture import game_values
@@ -103,6 +104,7 @@ class Partition:
         for pair in combinations(self.highs[:_MAX_PAIR_MEMBERS], 2):
             found += search.by_pair(left(), pair)
         found += search.by_many(left(), self.highs)
+        found += search.by_facts(left(), self.highs)
         proofs, spent = search.by_few(left()[:_MAX_SEARCHES].tolist(), self.highs, self.alone)
         found += proofs
         self.alone -= spent

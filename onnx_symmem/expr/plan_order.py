@@ -55,9 +55,9 @@ class PlanOrder:
         if proof.domain != domain:
             return False
         for dominance in proof.dominances:
-            known = min(dominance.weights) >= 0 and set(dominance.members) <= set(self.highs)
-            found = dominance.attempted(self.matrix, domain)
-            if not known or sum(dominance.weights) < 1 or found is None or not check(found, images):
+            known = dominance.is_about(self.highs, self.matrix, domain)
+            found = dominance.attempted(self.matrix, domain) if known else None
+            if found is None or not check(found, images):
                 return False
         settled |= {dominance.low for dominance in proof.dominances}
         if isinstance(proof, Part):

@@ -4,7 +4,8 @@ A fact g*x + e >= 0 moves x to the nearest size that keeps it. Of several such s
 alone on its side goes first, since the others determine it: `past + seq <= total` moves total. A symbol that
 has been moved goes after those that have not, and one whose range ends too early is passed over. An equation,
 g*x + e == 0, is solved for x; where that leaves a fraction, another symbol takes near sizes until it fits.
-Facts without such a symbol, as ties of floor divisions are, move a symbol to where their sign changes.
+Where no symbol suffices alone, as of sizes that add up to too much, they go to the ends of their ranges one
+by one. Facts without such a symbol, as ties of floor divisions are, move one to where their sign changes.
 """
 
 from __future__ import annotations
@@ -110,12 +111,21 @@ class Repair:
             if sizes:
                 return {name: min(sizes, key=lambda size: (abs(size - at), size))}
         if not fact.tie:
-            return None
+            return self._nearer(moves, shape)
         for name, move in ((name, move) for name in names for move in moves if name != move[0]):
             for near in self._around(name, shape[name]):
                 size = self._solved(fact, move, {**shape, name: near})
                 if size is not None:
                     return {name: near, move[0]: size}
+        return None
+
+    def _nearer(self, moves: Sequence[_Move], shape: Shape) -> Shape | None:
+        """The end of a symbol's range that makes the most of a fact that no symbol mends alone."""
+        for name, factor, _ in moves:
+            c, allowed = factor.evaluate(shape), self.ranges[name]
+            end = allowed.lo if c < 0 else shape[name] if allowed.hi is None else allowed.hi
+            if c and end != shape[name]:
+                return {name: end}
         return None
 
     def _solved(self, fact: _Fact, move: _Move, shape: Shape) -> int | None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from onnx_symmem.expr.atom import SYMBOL
+from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.repair import Repair
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ def draw(domain: Domain, k: int, seed: int, symbols: tuple[str, ...]) -> tuple[d
 
     for corner in _corners(domain, names, rng, max(2, k // 3)):
         offer(corner)
+    for shared in _shared(domain, names, rng, max(2, k // 3)):
+        offer(shared)
     for small in _small(domain, names, rng, max(2, k // 3)):
         offer(small)
     misses = 0
@@ -101,6 +105,41 @@ def _small(domain: Domain, names: list[str], rng: np.random.Generator, count: in
         {name: ranges[name].lo + j * ranges[name].divisor for name, j in zip(names, step, strict=True)}
         for step in steps
     ]
+
+
+def _shared(domain: Domain, names: list[str], rng: np.random.Generator, count: int) -> list[dict[str, int]]:
+    """Sizes that compete for what there is, as of experts for tokens, share it in many ways.
+
+    In each, some of them have all of it, or part of it; the others have nothing.
+    """
+    groups = [group for fact in domain.facts() if len(group := _competing(fact, names)) > 1]
+    found: list[dict[str, int]] = []
+    for k in range(count if groups else 0):
+        sizes = {n: domain.range_of(n).lo if k % 4 == 0 else _log_uniform(domain, n, rng) for n in names}
+        for group in groups:
+            sizes.update(dict.fromkeys(group, 0))
+        for fact in domain.facts():
+            group = _competing(fact, names)
+            if len(group) < 2:
+                continue
+            whole = fact.evaluate(sizes)
+            parts = rng.random(len(group)) ** 2 * (rng.random(len(group)) < rng.random())
+            total = float(parts.sum()) * (1.0 if k % 2 else float(rng.random()) + 1.0)
+            for (name, c), part in zip(group.items(), parts.tolist(), strict=True):
+                sizes[name] = int(whole * (part / total)) // c if total else 0
+        found.append(sizes)
+    return found
+
+
+def _competing(fact: Expr, names: list[str]) -> dict[str, int]:
+    """Symbols x, and c, of which a fact takes c*x away and that it does not name elsewhere."""
+    known, found = set(names), {}
+    for mono, c in fact.terms if fact.symbols() <= known else ():
+        if c < 0 and len(mono) == 1 and mono[0][1] == 1 and mono[0][0].kind == SYMBOL:
+            found[mono[0][0].name] = -c
+    others = [mono for mono, _ in fact.terms if not (len(mono) == 1 and mono[0][0].name in found)]
+    elsewhere = {name for mono in others for atom, _ in mono for name in atom.symbols()}
+    return {name: c for name, c in found.items() if name not in elsewhere}
 
 
 def _log_uniform(domain: Domain, name: str, rng: np.random.Generator) -> int:

@@ -8,7 +8,7 @@ it is the largest: elsewhere the plan was never judged by it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import isqrt
 
 import numpy as np
@@ -50,7 +50,7 @@ def steering_shapes(domain: Domain, symbols: Sequence[str]) -> tuple[Mapping[str
     wanted += [{**low, name: high[name]} for name in names if name in known and len(known) > 1]
     found: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
     for shape in wanted[:_MOST]:
-        legal = legal_near(domain, shape)
+        legal = _legal(domain, shape, known)
         if legal is not None:
             found.setdefault(tuple(sorted(legal.items())), legal)
     if not found:
@@ -58,6 +58,16 @@ def steering_shapes(domain: Domain, symbols: Sequence[str]) -> tuple[Mapping[str
     first = list(dict.fromkeys((*symbols, *domain.symbols())))
     found = {key: dict(sorted(s.items(), key=lambda i: first.index(i[0]))) for key, s in found.items()}
     return tuple(found.values())
+
+
+def _legal(domain: Domain, wanted: Mapping[str, int], inputs: Collection[str]) -> dict[str, int] | None:
+    """A legal shape near the wanted one: what is in the data gives way to the dims of the inputs."""
+    data = [name for name in wanted if name not in inputs]
+    first = legal_near(domain, {**wanted, **{name: domain.range_of(name).lo for name in data}})
+    if first is None or not data:
+        return first if first is not None else legal_near(domain, wanted)
+    given = {name: first[name] for name in inputs if name in wanted}
+    return legal_near(domain, {**wanted, **given}, fixed=given) or first
 
 
 def usual_shapes(

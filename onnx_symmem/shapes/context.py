@@ -181,6 +181,12 @@ class NodeContext:
         """expr >= 0 in every run that gets through the node."""
         self.scope.require_nonneg(self, expr, reason)
 
+    def apart(self, key: object, k: int, axis: int, most: Expr) -> None:
+        """A dim of output k counts what no other one with that key counts; all add up to at most `most`."""
+        dims = self.scope.dims[self.node.outputs[k]] if self.wants(k) else None
+        if dims is not None:
+            self.facts.apart((id(self.scope), key), dims[axis], most)
+
     def broadcast(self, *dims: Dims) -> tuple[DimLike, ...]:
         """Dims of the multidirectional broadcast."""
         return broadcast.broadcast(self, dims)

@@ -19,7 +19,7 @@ from onnx_symmem.expr.expression import ONE, Expr
 from onnx_symmem.graph.view import NODE, ModelView
 from onnx_symmem.shapes.context import NodeContext, Unknown
 from onnx_symmem.shapes.declared import DeclaredDims
-from onnx_symmem.shapes.facts import Facts, strongest
+from onnx_symmem.shapes.facts import Facts, FactsMark, strongest
 from onnx_symmem.shapes.growth import is_grown
 from onnx_symmem.shapes.scope import Scope
 from onnx_symmem.shapes.states import State
@@ -139,7 +139,7 @@ class Run:
         """Forget what was noted since the mark."""
         facts, unknowns, assumptions, relations, failures, shared, count = mark
         self._symbol_count = cast("int", count)
-        self.facts.reset(cast("tuple[Domain, int, tuple[str, ...], int]", facts))
+        self.facts.reset(cast("FactsMark", facts))
         del self.unknowns[cast("int", unknowns) :]
         self._fresh_names = dict.fromkeys(u.symbol for u in self.unknowns if u.symbol)
         # The mark may be used again: hand out copies.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -22,10 +22,13 @@ from onnx_symmem.shapes.solve import (
 )
 from onnx_symmem.shapes.table import Limit
 
-__all__ = ["Facts", "strongest"]
+__all__ = ["Facts", "FactsMark", "strongest"]
 
 FEW = 64  # sizes below a floor that are looked at one by one
 TREATABLE = (28, 4)  # (terms, depth) of an expression up to which questions about it are worth their time
+
+FactsMark = tuple[Domain, int, tuple[str, ...], int, dict[object, tuple[Expr, tuple[str, ...]]]]
+"""A point of `Facts`: its domain, how many symbols and which ones wait, limits, sizes that are apart."""
 
 
 class Facts:
@@ -43,6 +46,8 @@ class Facts:
         self._inputs = input_symbols
         self._fresh: dict[str, tuple[SymbolRange, Expr | None]] = {}
         self._waiting: dict[str, None] = {}
+        self._apart: dict[object, tuple[Expr, tuple[str, ...]]] = {}
+        self._group: dict[str, object] = {}  # symbol: its key in there
         self._views: dict[frozenset[str], Domain] = {}
         self._simplified: dict[Expr, Expr] = {}
         self._bounds: dict[Expr, tuple[int | None, int | None]] = {}
@@ -60,7 +65,7 @@ class Facts:
             self._join(tuple(self._waiting))
         return self._domain
 
-    def _with(self, names: Iterable[str]) -> Domain:
+    def _with(self, names: Collection[str]) -> Domain:
         """The domain and what is known of some fresh symbols that have not joined it."""
         ranges, bounds = dict(self._domain.ranges), list(self._domain.inequalities)
         for name in names:
@@ -68,6 +73,14 @@ class Facts:
             ranges[name] = allowed
             if bound is not None and not bound.is_const:
                 bounds.append(bound - Expr.symbol(name))
+        for key in dict.fromkeys(self._group[name] for name in names if name in self._group):
+            most, members = self._apart[key]
+            before = [n for n in members if n in self._domain.ranges]
+            now = [n for n in members if n in ranges]
+            if len(before) > 1 and len(now) > len(before):
+                bounds = [b for b in bounds if b != _rest(most, before)]
+            if len(now) > 1:
+                bounds.append(_rest(most, now))
         return Domain(ranges, self._domain.equalities, tuple(bounds))
 
     def _join(self, names: Iterable[str]) -> None:
@@ -100,13 +113,15 @@ class Facts:
             found = self._views[key] = self._with(names)
         return found
 
-    def mark(self) -> tuple[Domain, int, tuple[str, ...], int]:
+    def mark(self) -> FactsMark:
         """A point to return to with `reset`."""
-        return self._domain, len(self._fresh), tuple(self._waiting), len(self.limits)
+        return self._domain, len(self._fresh), tuple(self._waiting), len(self.limits), dict(self._apart)
 
-    def reset(self, mark: tuple[Domain, int, tuple[str, ...], int]) -> None:
+    def reset(self, mark: FactsMark) -> None:
         """Forget what was added since the mark."""
-        self._domain, count, waiting, limits = mark
+        self._domain, count, waiting, limits, apart = mark
+        self._apart = dict(apart)
+        self._group = {name: key for key, (_, names) in apart.items() for name in names}
         self._fresh = dict(islice(self._fresh.items(), count))
         self._waiting = dict.fromkeys(waiting)
         del self.limits[limits:]
@@ -189,6 +204,15 @@ class Facts:
         constant = bound.as_int() if bound is not None else None
         self._fresh[name] = SymbolRange(lo, None if constant is None else max(constant, lo)), bound
         self._waiting[name] = None
+
+    def apart(self, key: object, size: Expr, most: Expr) -> None:
+        """Sizes with one key add up to at most `most`; of interest where they are fresh symbols."""
+        atom = size.as_atom()
+        if atom is None or atom.name not in self._waiting or atom.name in self._group:
+            return
+        self._group[atom.name] = key
+        self._apart[key] = most, (*self._apart.get(key, (most, ()))[1], atom.name)
+        self._views.clear()
 
     def require_nonneg(self, expr: Expr, node: str, reason: str) -> None:
         """expr >= 0 in every run: note the limit and narrow the domain, unless it was known already."""
@@ -299,6 +323,11 @@ def _divisors_of(domain: Domain) -> dict[str, int]:
         for name, r in domain.ranges.items()
         if r.divisor > 1 and name not in domain.equalities
     }
+
+
+def _rest(most: Expr, names: Iterable[str]) -> Expr:
+    """What is left of `most` without the sizes of some symbols."""
+    return most - sum((Expr.symbol(name) for name in names), ZERO)
 
 
 def strongest(limits: Sequence[Limit]) -> tuple[Limit, ...]:

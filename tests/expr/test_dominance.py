@@ -7,7 +7,8 @@ import pytest
 
 from onnx_symmem.expr.certificate import check
 from onnx_symmem.expr.domain import Domain, SymbolRange
-from onnx_symmem.expr.dominance import Dominators, solved_matrix
+from onnx_symmem.expr.dominance import solved_matrix
+from onnx_symmem.expr.dominators import Dominators
 from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.expr.parts import Part

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from onnx_symmem.expr import partition
 from onnx_symmem.expr.domain import Domain, SymbolRange
+from onnx_symmem.expr.dominance import Dominance
 from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.parts import Halves, Part, dominances_of, parts_of
+from onnx_symmem.expr.plan_order import PlanOrder
 from onnx_symmem.expr.text import parse
 
 DATA = Path(__file__).parent / "data"
@@ -92,6 +95,45 @@ def test_a_proof_with_a_piece_missing_or_moved_does_not_hold() -> None:
         replace(part, domain=Domain()),
     ):
         assert not replace(found, proof=changed).check()
+
+
+EXPERTS = Domain(
+    {name: SymbolRange(0, None) for name in "abc"},
+    {},
+    tuple(map(parse, ("2*t - a - b - c", "t - a", "t - b", "t - c"))),
+)
+
+
+def test_what_is_shared_proves_what_no_bound_of_one_symbol_can() -> None:
+    low, high = [parse("3*a + 3*b + 3*c"), parse("3*a + b + c + t")], [parse("6*t"), parse("5*t + a")]
+    found = plan_le(low, high, EXPERTS)
+    assert found.check()
+    assert any(d.spent for _, d in dominances_of_all(found))
+    apart = Domain(EXPERTS.ranges, {}, EXPERTS.inequalities[:3])
+    assert plan_le(low, high, apart).witness is not None
+
+
+def dominances_of_all(found: PlanOrder) -> list[tuple[Part | Halves, Dominance]]:
+    assert found.proof is not None
+    return [(part, d) for part in parts_of(found.proof) for d in part.dominances]
+
+
+def test_only_facts_of_the_domain_may_be_spent() -> None:
+    found = plan_le([parse("3*a + 3*b + 3*c")], [parse("6*t")], EXPERTS)
+    whole = found.proof
+    assert isinstance(whole, Part)
+    (dominance,) = whole.dominances
+    ((fact, times),) = [(f, n) for f, n in dominance.spent if len(f.symbols()) > 2]
+
+    def holds(**changes: Any) -> bool:
+        part = replace(whole, dominances=(replace(dominance, **changes),))
+        return replace(found, proof=part).check()
+
+    assert holds()
+    assert not holds(spent=())
+    assert not holds(spent=((fact, -times),))
+    assert not holds(spent=((parse("5*t - 3*a - 3*b - 3*c"), times),))  # not known of the domain
+    assert not holds(spent=((fact - 1, times),))
 
 
 def test_a_cut_leaves_legal_shapes_on_both_sides() -> None:

@@ -127,3 +127,22 @@ def test_symbols_that_the_domain_knows_make_no_other_samples() -> None:
     other = domain.samples(40, 0, ("b", "d"))
     assert {frozenset(shape) for shape in other} == {frozenset("abcd")}
     assert domain.samples(40, 0, ("d",)) is other
+
+
+EXPERTS = domain_of(("2*t - a - b - c", "t - a", "t - b", "t - c"), a=(0, None), b=(0, None), c=(0, None))
+
+
+def test_where_no_symbol_suffices_several_give_way() -> None:
+    wanted = {"t": 5, "a": 100, "b": 100, "c": 100}
+    assert legal_near(EXPERTS, wanted, fixed=("t",)) == {"t": 5, "a": 5, "b": 5, "c": 0}
+    assert (
+        legal_near(domain_of(("a + b - t",), a=(0, 3), b=(0, 3)), {"t": 7, "a": 0, "b": 0}, fixed=("t",))
+        is None
+    )
+
+
+def test_what_is_shared_is_shared_in_many_ways() -> None:
+    found = [tuple(shape[n] / shape["t"] for n in "abc") for shape in EXPERTS.samples(60) if shape["t"] > 50]
+    assert sum(sum(shares) > 1.95 for shares in found) >= 5
+    assert any(max(shares) < 0.9 and sum(shares) > 1.5 for shares in found)
+    assert any(max(shares) > 0.99 and min(shares) < 0.01 and sum(shares) > 1.3 for shares in found)

@@ -7,6 +7,7 @@ from onnx import TensorProto
 
 from onnx_symmem.expr.expression import ONE, Expr, maximum, minimum
 from onnx_symmem.shapes.context import DimLike, NodeContext, Unknown, Unresolved
+from onnx_symmem.shapes.masks import one_value
 from onnx_symmem.shapes.positions import largest_element, largest_per_column
 from onnx_symmem.shapes.registry import MICROSOFT, ML, rule
 from onnx_symmem.shapes.rules.shape_arithmetic import product
@@ -151,10 +152,15 @@ def _topk(ctx: NodeContext) -> None:
 @rule("NonZero")
 def _non_zero(ctx: NodeContext) -> None:
     dims = ctx.need(0)
-    found = Unknown(
-        "the number of nonzero elements depends on data", product(dims), 0, ("nonzero", ctx.node.inputs[0])
-    )
+    mask = one_value(ctx.scope, ctx.node.inputs[0])
+    most: Expr = product(dims)
+    key: tuple[object, ...] = ("nonzero", ctx.node.inputs[0])
+    if mask is not None:
+        most, key = mask.most, ("one value", mask.source, mask.kind, mask.number)
+    found = Unknown("the number of nonzero elements depends on data", most, 0, key)
     ctx.set(0, (max(len(dims), 1), found), INT64)
+    if mask is not None:
+        ctx.apart((mask.source, mask.kind), 0, 1, mask.size)
 
 
 @rule("OneHot")
