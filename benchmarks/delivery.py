@@ -3,7 +3,7 @@
 Corpus models written with anchors at the default level, extended, at the last of their shapes. First with
 what every API can set, no optimisation at load and no memory pattern: there everything has to be as planned,
 in every run. Then with no option at all, where ONNX Runtime optimises at level all: there the order and the
-peak of the first run are to be. The same of files of levels (delivery_levels.py).
+peak of the first run are to be.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.delivery_levels import KEPT, findings, level_rows, levels_table
 from benchmarks.document import Cell, Finding, Page, Table, geometric_mean
 from benchmarks.environment import Progress
 from benchmarks.weights import CORPUS, FILLED, is_complete, prepare, read_cases
@@ -49,12 +48,6 @@ def run(only: Sequence[str] = ()) -> Page:
             continue
         rows.append(row)
         wrong += [problem] if problem else []
-    levelled: list[tuple[Cell, ...]] = []
-    for name, _ in Progress("delivery of levels").each({n: KEPT[n] for n in cases if n in KEPT}):
-        path = FILLED / f"{name}.onnx"
-        if is_complete(path):
-            levelled += level_rows(name, path)
-    wrong += [f"{row[0]}, level {row[2]}: not as planned" for row in levelled if row[6] != "yes"]
     kept = [row for row in rows if row[6] == "yes"]
     orders = [row for row in rows if row[7] == "yes"]
     first = [row for row in rows if row[8] == "yes"]
@@ -79,7 +72,6 @@ def run(only: Sequence[str] = ()) -> Page:
             ),
             Finding("peak / what would have run", _mean(rows, 5)),
             Finding("latency / the same order without anchors", _mean(rows, 12)),
-            *findings(levelled),
         ),
         (
             Table(
@@ -96,7 +88,6 @@ def run(only: Sequence[str] = ()) -> Page:
                 pattern holds one block, over the planned peak. What would have run reuses buffers, too.""",
                 digits=3,
             ),
-            levels_table(levelled),
         ),
         tuple(notes),
         tuple(wrong),

@@ -57,7 +57,7 @@ _PARAMETERS: Mapping[str, tuple[Any, Any, str]] = {
         "What keeps the plan: anchors (the file, anywhere) or order (create_session).",
     ),
     "dispatch": (bool, True, "With delivery order: write several orders where none is good at all shapes."),
-    "memory_limit": (int | None, None, "Bytes. With delivery order: write levels that recompute."),
+    "memory_limit": (int | None, None, "Bytes: write levels that recompute."),
     "levels": (int | None, None, "How many of these at most."),
     "max_slowdown": (float, 1.3, "How many times as slow as the first one the last may be, as modelled."),
     "time_budget": (

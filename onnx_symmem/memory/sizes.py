@@ -21,9 +21,9 @@ import onnx
 import onnx.shape_inference
 from onnx import TensorProto
 
-from onnx_symmem.expr.expression import ONE, Expr, ceildiv
+from onnx_symmem.expr.expression import ONE, ZERO, Expr, ceildiv
 from onnx_symmem.graph.load import graphs_of
-from onnx_symmem.graph.view import OUTER, GraphView, view_model
+from onnx_symmem.graph.view import NODE, OUTER, GraphView, view_model
 
 if TYPE_CHECKING:
     from onnx_symmem.shapes.table import GraphShapes
@@ -128,7 +128,9 @@ def _sizes(
     for value in view.values:
         shape, elem_type = dims[value.index], elem_types[value.index]
         size = None
-        if value.type is not None and value.type.WhichOneof("value") not in ("tensor_type", None):
+        if value.kind == NODE and view.nodes[value.producer].op == "SequenceEmpty":
+            size = ZERO  # a sequence of no tensors
+        elif value.type is not None and value.type.WhichOneof("value") not in ("tensor_type", None):
             why[value.index] = f"{value.type.WhichOneof('value')} is not modelled"
         elif elem_type == TensorProto.STRING:
             why[value.index] = "strings are not modelled"

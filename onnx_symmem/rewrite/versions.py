@@ -53,6 +53,7 @@ BRANCH = "symmem/versions"
 
 NO_LIMIT = (1 << 63) - 1
 
+_SEQUENCES = 11  # the first opset with sequences
 _WORTH_HIDING = 64  # bytes; smaller outputs may be allocated early
 
 
@@ -89,7 +90,8 @@ def emit_versions(
     `least`.
     `rule` is the traversal under which each branch runs as planned. `counted`: peaks are those of the emitted
     model, all that deciding takes included; else a bound of that is added to them. `apart`: repeats are
-    written so that ONNX Runtime cannot merge them with what they repeat. `less` is what is not said of dims.
+    written so that ONNX Runtime cannot merge them with what they repeat, and branches so that it keeps no
+    memory pattern of them. `less` is what is not said of dims.
     A model without symbolic dims gets the one version that is chosen, without If. Raises UnsupportedModel
     where a guard cannot be written.
     """
@@ -140,11 +142,13 @@ class _Emission:
         self.hidden: dict[int, tuple[int, ...]] = {}  # by base node: positions of its inputs
         self.doubles: dict[int, str] = {}  # constant vectors of sizes: the name of their sum with zeros
         self.early = 0  # bytes of outputs that are allocated before a branch starts
+        self.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
+        # A sequence that branches read: where not all that a graph is given are tensors, it has no pattern.
+        self.plain = self._fresh("symmem/no_pattern") if apart and self.opset >= _SEQUENCES else ""
         self.zeros: dict[tuple[int, int], str] = {}  # vectors that keep repeats apart, by number and rank
         self.branch = BRANCH
         while any(n.name.startswith(self.branch) for sub in self.base.walk() for n in sub.nodes):
             self.branch += "_"
-        self.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
 
     def _is_made(self, value: int) -> bool:
         made = self.base.values[value]
@@ -256,6 +260,9 @@ class _Emission:
             added = [self.base.values[value].name, made.zeros[length]]
             graph.node.append(helper.make_node("Add", added, [name], name=name))
             infos.append(helper.make_tensor_value_info(name, TensorProto.INT64, [length]))
+        if self.plain:
+            made_by = helper.make_node("SequenceEmpty", [], [self.plain], self.plain, dtype=TensorProto.FLOAT)
+            graph.node.append(made_by)
         graph.node.append(self._nested(made))
         graph.value_info.extend(infos)
         graph.value_info.extend(made.infos)
@@ -319,6 +326,9 @@ class _Emission:
                         proto.input[at] = hidden[source]
             nodes.append(proto)
         outputs = [renamed[self.base.values[v].name] for v in self.results]
+        if self.plain:
+            length = self._fresh(f"{self.plain}/version{version}")
+            nodes.append(helper.make_node("SequenceLength", [self.plain], [length], length))
         known = {*outputs, *(self.base.values[v].name for n in self.base.nodes if n.op == "Constant"
                              for v in n.outputs if v >= 0)}  # fmt: skip
         infos = expanded_infos(self.written.graph, expansion, renamed)
