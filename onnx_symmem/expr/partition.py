@@ -17,6 +17,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from onnx_symmem.expr.ascent import refuting_shape
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.dominance import Dominance
 from onnx_symmem.expr.dominators import Dominators
@@ -38,6 +39,7 @@ _MAX_PAIR_MEMBERS = 12
 _MAX_SEARCHES = 8  # rows of P that are searched with the costliest methods
 _MAX_ROWS = 4  # rows of P that choose a cut
 _MAX_GAME = 192  # samples of a game
+_STARTS = 3  # of a search uphill for a shape that refutes
 _NOTHING = 1e-7  # values of games are not known better
 
 
@@ -48,6 +50,7 @@ class Partition:
         self.matrix, self.lows, self.highs = matrix, lows, highs
         self.witness: Shape | None = None
         self.settled: list[tuple[Kind, str]] = []
+        self.climbed = False
         self.parts, self.work, self.alone = _MAX_PARTS, _WORK, _ALONE
 
     @property
@@ -76,6 +79,10 @@ class Partition:
         left = [low for low in open_lows if low not in done]
         if not left:
             return Part(domain, dominances)
+        self.witness = self._uphill(domain, left, shapes, values)
+        if self.witness is not None:
+            self.settled.append((Kind.INCOMPARABLE, "samples"))
+            return None
         cut = None
         self.work -= prover.effort
         if depth < _MAX_DEPTH and not self.exhausted:
@@ -115,6 +122,22 @@ class Partition:
                     found += search.by_one(np.array([low]), high, SEARCH)
                     self.work -= search.prover.searched - before
         return tuple(found)
+
+    def _uphill(
+        self, domain: Domain, left: Sequence[int], shapes: Sequence[Shape], values: IntArray
+    ) -> Shape | None:
+        """A shape that refutes, looked for from the samples where a row of P is nearest to those of Q."""
+        if self.climbed or not len(shapes):
+            return None
+        self.climbed = True
+        for low in left:
+            lead = as_floats(values[low] - values[list(self.highs)].max(axis=0))
+            lead = lead / np.maximum(np.abs(as_floats(values[low])), 1.0)
+            for at in np.argsort(-lead, kind="stable")[:_STARTS].tolist():
+                found = refuting_shape(self.matrix, low, self.highs, domain, shapes[at])
+                if found is not None:
+                    return found
+        return None
 
     def _cut(
         self, prover: Prover, shapes: Sequence[Shape], values: IntArray, left: Sequence[int]

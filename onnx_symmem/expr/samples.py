@@ -19,7 +19,7 @@ from onnx_symmem.expr.repair import Repair
 if TYPE_CHECKING:
     from onnx_symmem.expr.domain import Domain
 
-__all__ = ["draw", "legal_near"]
+__all__ = ["competing", "draw", "legal_near"]
 
 _FAR = (1 << 13, 1 << 20)  # stand-ins for `no upper limit`: a usual large size, and one out of reach
 _FARTHEST = 1 << 1000  # what float64 has the range for
@@ -112,14 +112,14 @@ def _shared(domain: Domain, names: list[str], rng: np.random.Generator, count: i
 
     In each, some of them have all of it, or part of it; the others have nothing.
     """
-    groups = [group for fact in domain.facts() if len(group := _competing(fact, names)) > 1]
+    groups = [group for fact in domain.facts() if len(group := competing(fact, names)) > 1]
     found: list[dict[str, int]] = []
     for k in range(count if groups else 0):
         sizes = {n: domain.range_of(n).lo if k % 4 == 0 else _log_uniform(domain, n, rng) for n in names}
         for group in groups:
             sizes.update(dict.fromkeys(group, 0))
         for fact in domain.facts():
-            group = _competing(fact, names)
+            group = competing(fact, names)
             if len(group) < 2:
                 continue
             whole = fact.evaluate(sizes)
@@ -131,7 +131,7 @@ def _shared(domain: Domain, names: list[str], rng: np.random.Generator, count: i
     return found
 
 
-def _competing(fact: Expr, names: list[str]) -> dict[str, int]:
+def competing(fact: Expr, names: list[str]) -> dict[str, int]:
     """Symbols x, and c, of which a fact takes c*x away and that it does not name elsewhere."""
     known, found = set(names), {}
     for mono, c in fact.terms if fact.symbols() <= known else ():
