@@ -15,7 +15,7 @@ import numpy as np
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.expr.prover import Shape
-from onnx_symmem.expr.samples import competing
+from onnx_symmem.expr.shares import competing
 
 __all__ = ["refuting_shape"]
 

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_symmem.expr.atom import SYMBOL
-from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.repair import Repair
+from onnx_symmem.expr.shares import competing
 
 if TYPE_CHECKING:
     from onnx_symmem.expr.domain import Domain
 
-__all__ = ["competing", "draw", "legal_near"]
+__all__ = ["draw", "legal_near"]
 
 _FAR = (1 << 13, 1 << 20)  # stand-ins for `no upper limit`: a usual large size, and one out of reach
 _FARTHEST = 1 << 1000  # what float64 has the range for
@@ -129,17 +128,6 @@ def _shared(domain: Domain, names: list[str], rng: np.random.Generator, count: i
                 sizes[name] = int(whole * (part / total)) // c if total else 0
         found.append(sizes)
     return found
-
-
-def competing(fact: Expr, names: list[str]) -> dict[str, int]:
-    """Symbols x, and c, of which a fact takes c*x away and that it does not name elsewhere."""
-    known, found = set(names), {}
-    for mono, c in fact.terms if fact.symbols() <= known else ():
-        if c < 0 and len(mono) == 1 and mono[0][1] == 1 and mono[0][0].kind == SYMBOL:
-            found[mono[0][0].name] = -c
-    others = [mono for mono, _ in fact.terms if not (len(mono) == 1 and mono[0][0].name in found)]
-    elsewhere = {name for mono in others for atom, _ in mono for name in atom.symbols()}
-    return {name: c for name, c in found.items() if name not in elsewhere}
 
 
 def _log_uniform(domain: Domain, name: str, rng: np.random.Generator) -> int:

@@ -17,6 +17,7 @@ from onnx_symmem.expr.decide import Kind, compare
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.plan_order import plan_le
+from onnx_symmem.expr.shares import shared_bounds
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.memory.capacity import Capacity, Demand, largest_size
 from onnx_symmem.memory.execution_order import default_order, priority_order
@@ -236,7 +237,21 @@ def model_demand(
 
 
 def _without_data(member: Expr, shapes: ModelShapes, label: str) -> Expr:
-    """A member with every data-dependent dim as large as it can be, where that makes the member largest."""
+    """A member with every data-dependent dim as large as it can be, where that makes the member largest.
+
+    Dims that share a total, as experts share the tokens, are not all as large at once.
+    """
+    domain, least = shapes.domain, _all_largest(member, shapes, label)
+    data = {unknown.symbol for unknown in shapes.unknowns if unknown.symbol}
+    for fact in domain.facts() if data & member.symbols() else ():
+        for other in shared_bounds(member, fact, domain) if data & fact.symbols() else ():
+            bound = _all_largest(other, shapes, label)
+            if compare(bound, least, domain).kind in (Kind.LE, Kind.EQ):
+                member, least = other, bound
+    return least
+
+
+def _all_largest(member: Expr, shapes: ModelShapes, label: str) -> Expr:
     for unknown in reversed(shapes.unknowns):
         name = unknown.symbol
         if not name or name not in member.symbols():
