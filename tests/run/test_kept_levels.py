@@ -182,6 +182,27 @@ def test_a_model_of_constant_dims_gets_the_level_that_fits_and_keeps_it(
     assert plan.peak(1).at({}) < plan.peak(0).at({})
 
 
+def test_buffers_of_constant_dims_are_not_reused(tmp_path: Path) -> None:
+    """ONNX Runtime would hold each for the next of its size, as it knows all of them."""
+    proto = build("transformer_train", layers=1, width=64)
+    for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_value = SHAPES[0].get(dim.dim_param, 1)
+    out = tmp_path / "out.onnx"
+    found = optimize(
+        proto, out, delivery="anchors", levels=3, max_slowdown=1.5, memory_limit=7_400_000,
+        counts=("activations",), search=QUICK,
+    )  # fmt: skip
+    plan = found.details.levels
+    assert plan.only == 2
+    alone = [level.peak.at({}) for level in plan.levels]
+    assert all(plan.peak(k).at({}) < 1.05 * alone[k] for k in range(3))
+    measured = _shipped(out, {}, {})
+    assert measured.nodes_equal == 1
+    assert measured.runs[0].requested_peak == measured.predicted_peak == plan.peak(2).at({}) <= 7_400_000
+
+
 def test_what_no_level_keeps_is_said(tmp_path: Path) -> None:
     with pytest.raises(LimitNotMet, match="every level needs"):
         optimize(
