@@ -5,9 +5,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_symmem.errors import DomainError, VerificationFailed
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.run.inputs import resolve_shape
-from onnx_symmem.run.version_trials import Trial, verify_trials
 from onnx_symmem.run.trials import runnable_shapes
 from onnx_symmem.run.verify import Verification
+from onnx_symmem.run.version_trials import Trial, verify_trials
 from onnx_symmem.shapes.engine import infer_shapes
 
 
