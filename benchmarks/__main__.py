@@ -25,6 +25,7 @@ PARTS: Mapping[str, str] = {
     "corpus": "real models: predicted and measured, planned and as shipped, planning time",
     "measured": "200 random graphs and the corpus: bytes after every node as predicted",
     "orders": "every scheduler on every family: peak over the certified bound",
+    "exact_search": "what exact search and CP-SAT prove of our orders at single shapes",
     "shapes_corpus": "inferred dims of the corpus, at every level, against real runs; speed",
     "node_shapes": "inferred dims of ONNX's node tests at random sizes, 0 and 1 among them",
     "edge_shapes": "inferred dims of the corpus at sizes 0, 1, 2 and 3 against real runs",

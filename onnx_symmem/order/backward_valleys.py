@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnx_symmem.order.valley_run import STEP, Valley, ValleyRun
+from onnx_symmem.order.valley_run import NEW, STEP, Valley, ValleyRun
 from onnx_symmem.order.valley_tables import ValleyTables, bits_of, places_of
 
 __all__ = ["BackwardRun"]
@@ -50,9 +50,12 @@ class BackwardRun(ValleyRun):
             if not self.tables.at_most(moment, self.cap):
                 yield None
                 continue
-            new = Valley(state.done, state.ready, live, state, [], [state])
-            near = self._take(new, node, nodes)
-            self._close(new, near)
+            done = state.done | nodes
+            new = self.reached.get(done)
+            if new is None:
+                self.spent += NEW
+                new = self.reached[done] = Valley(state.done, state.ready, live, state, [], [state])
+                self._close(new, self._take(new, node, nodes))
             yield new
 
     def _taken(self, done: int, live: int, node: int) -> tuple[int, int, int]:
@@ -60,7 +63,7 @@ class BackwardRun(ValleyRun):
         t = self.tables
         nodes = t.downward[node] & ~done
         others = nodes & ~(1 << node)
-        self.spent += STEP * nodes.bit_count()
+        self.spent += STEP * (1 + nodes.bit_count())
         for k in places_of(others):
             for b in t.reads[k]:
                 # By its first reader that is taken back: those of higher places may be among these nodes.

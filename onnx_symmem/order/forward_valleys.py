@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from onnx_symmem.order.valley_run import STEP, Valley, ValleyRun
+from onnx_symmem.order.valley_run import NEW, STEP, Valley, ValleyRun
 from onnx_symmem.order.valley_tables import ValleyTables, bits_of, places_of
 
 __all__ = ["ForwardRun"]
@@ -37,13 +37,14 @@ class ForwardRun(ValleyRun):
     def _moves(self, state: Valley) -> Iterator[Valley | None]:
         """States after freeing one more buffer; after all that is left where nothing is left to free."""
         t, left = self.tables, ~state.done
-        self.spent += len(t.frees)
+        self.spent += len(t.frees) // 2
         freeing = 0  # ready nodes that free something at once: no other move may contain them
         for k in places_of(state.ready):
             done = state.done | 1 << k
             if any(not t.readers[b] & ~done for b in t.reads[k]):
                 freeing |= 1 << k
         tried: set[tuple[int, int]] = set()
+        met: list[int] = []  # what frees something: what contains it is no move, but by its own last node
         for need, last in t.frees:
             nodes = need & left
             if not nodes or (nodes, last) in tried or (last >= 0 and not nodes >> last & 1):
@@ -51,6 +52,10 @@ class ForwardRun(ValleyRun):
             tried.add((nodes, last))
             if nodes & freeing and nodes & (nodes - 1) and (last < 0 or nodes & freeing & ~(1 << last)):
                 continue
+            if any(some & nodes == some and (last < 0 or not some >> last & 1) for some in met):
+                continue
+            if last < 0:
+                met.append(nodes)
             yield self._moved(state, nodes, last)
         if not tried:
             yield self._moved(state, t.all & left)
@@ -75,13 +80,18 @@ class ForwardRun(ValleyRun):
             moment = live - t.least(t.saves[node], freed) if freed and t.saves[node] else live
             if not t.at_most(moment, self.cap):
                 return None
-        ready = state.ready
+        known = self.reached.get(done)
+        if known is not None:
+            return known
+        self.spent += NEW
+        ready, reached = state.ready, done
         for node in order:
             for after in t.after[node]:
                 if not t.before[after] & ~done:
                     ready |= 1 << after
         new = Valley(done, ready & ~done, live - freed, state, order, [state])
         self._close(new, near)
+        self.reached[reached] = new
         return new
 
     def _close(self, state: Valley, look: int) -> None:

@@ -2,7 +2,8 @@
 
 OR-Tools' CP-SAT places every node at a step of its own; a buffer is an interval from its producer to its last
 reader, and all intervals together are one cumulative resource whose capacity is the peak (facts/ALGORITHMS,
-8.5). It needs the extra `onnx-symmem[cpsat]`, which is imported when it is asked for. One worker and a
+8.5). A node that may work in the place of an operand lets that end a step sooner, if it is its last reader.
+It needs the extra `onnx-symmem[cpsat]`, which is imported when it is asked for. One worker and a
 deterministic limit instead of a clock, so that the same problem gives the same answer.
 """
 
@@ -35,7 +36,8 @@ def least_peak(
 ) -> LeastPeak | None:
     """The order of least peak at one shape, a column of the sizes; None where none was found in time.
 
-    `effort` is CP-SAT's deterministic time, about seconds. Sizes have to be whole bytes.
+    `effort` is CP-SAT's deterministic time, about seconds. Sizes have to be whole bytes; what a node works in
+    the place of has to be of the size that this saves, or not take part.
     """
     try:
         from ortools.sat.python import cp_model
@@ -63,6 +65,9 @@ def least_peak(
             made[b] = owner
     most = live + sum(needs) + sum(makes)
     peak = model.new_int_var(0, max(most, 0), "peak")
+    shares = _shares(problem, sizes, [m - n for n, m in zip(needs, makes, strict=True)])
+    sooner = {pair: model.new_bool_var(f"sooner{pair}") for pair in shares}
+    # Of several that die none need be held on: the step before is no lower than what was live after it.
     intervals, demands = [], []
     for b, size in enumerate(sizes):
         if not size:
@@ -70,7 +75,7 @@ def least_peak(
         start = step[made[b]] if b in made else 0
         end = model.new_int_var(1, count, f"end{b}")
         for reader in problem.readers[b]:
-            model.add(end >= step[reader] + 1)
+            model.add(end >= step[reader] + 1 - sooner.get((reader, b), 0))
         length = model.new_int_var(0, count, f"length{b}")
         intervals.append(model.new_interval_var(start, length, end, f"held{b}"))
         demands.append(size)
@@ -84,8 +89,6 @@ def least_peak(
         if extra > 0:
             intervals.append(model.new_fixed_size_interval_var(step[k], 1, f"extra{k}"))
             demands.append(extra)
-        elif extra < 0:
-            raise UsageError("CP-SAT cannot order results that may overwrite an operand")
     base = live - sum(size for b, size in enumerate(sizes) if b not in made)
     capacity = model.new_int_var(0, max(most, 0), "capacity")
     model.add(peak == capacity + base)
@@ -100,3 +103,18 @@ def least_peak(
         return None
     order = tuple(sorted(range(count), key=lambda k: solver.value(step[k])))
     return LeastPeak(order, int(solver.objective_value), round(solver.best_objective_bound))
+
+
+def _shares(problem: OrderProblem, sizes: list[int], saved: list[int]) -> list[tuple[int, int]]:
+    """(node, buffer): a node saves all of the bytes of a buffer while it runs, if that dies with it."""
+    found: list[tuple[int, int]] = []
+    for k, most in enumerate(saved):
+        for b in problem.reads[k] if most > 0 else ():
+            if sizes[b] == most:
+                found.append((k, b))
+            elif sizes[b]:
+                raise UsageError(
+                    f"CP-SAT cannot order node {k}: it saves {most} B in the place of a buffer of "
+                    f"{sizes[b]} B"
+                )
+    return found

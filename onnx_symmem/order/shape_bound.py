@@ -19,9 +19,9 @@ from onnx_symmem.order.moments import Moments
 from onnx_symmem.order.problem import restriction
 from onnx_symmem.order.valleys import ValleySearch
 
-__all__ = ["ShapeBound", "ShapeLimits", "shape_bound"]
+__all__ = ["SMALL", "ShapeBound", "ShapeLimits", "shape_bound"]
 
-_SMALL = 2.0**-10  # of the peak: smaller buffers count as nothing
+SMALL = 2.0**-10  # of the peak: smaller buffers count as nothing
 # A part of an order ends where less than this of its peak is live.
 _VALLEYS = (0.8, 0.65, 0.5, 0.3, 0.15, 0.05, 0.0)
 _CLOSE = 1 + 2.0**-7  # a bound that is so near is not worked on
@@ -104,7 +104,7 @@ class _Shape:
     ) -> None:
         self.graph, self.order, self.live, self.limits, self.share = graph, order, live, limits, share
         self.peak = float(live.max())
-        self.sizes = np.where(sizes > self.peak * _SMALL, sizes, 0.0)[:, None]
+        self.sizes = np.where(sizes > self.peak * SMALL, sizes, 0.0)[:, None]
         self.work = 0
         self.bound = 0.0
         self.nodes: tuple[int, ...] = ()

@@ -16,10 +16,11 @@ from heapq import heappop, heappush
 from onnx_symmem.order.flow import FlowNetwork
 from onnx_symmem.order.valley_tables import ValleyTables, places_of
 
-__all__ = ["STEP", "Valley", "ValleyRun"]
+__all__ = ["NEW", "STEP", "Valley", "ValleyRun"]
 
 STEP = 4  # work of running a node, in units of looking at a buffer
-_LOOKS = 3  # sets that a lower one is tried to stand for, the smallest first
+NEW = 30  # work of a new state
+_LOOKS = 3  # sets that a lower one is tried to stand for, the earliest first
 _PUSH = 2.0  # how much of the caps it is worth that all nodes ran: what finds orders soonest
 _CUT = 50  # work of a minimum cut, per node between the sets
 
@@ -59,6 +60,7 @@ class ValleyRun(ABC):
         self.waiting: list[tuple[float, int]] = []
         self.states: list[Valley] = []
         self.parked: list[int] = []  # states that every known way to leads through one that has a stand-in
+        self.reached: dict[int, Valley] = {}  # where what runs at once led to, by what ran before that
         first = self._first()
         self.seen = {first.done: first}
         self._wait(first)
@@ -180,9 +182,11 @@ class ValleyRun(ABC):
 
     def _stands_for(self, new: Valley, way: Sequence[Valley]) -> bool:
         """Let a state stand for the earliest on the way to it that it can stand for."""
-        t = self.tables
-        above = [state for state in way if t.at_most(new.live, state.live)]
-        for base in above[: -_LOOKS - 1 : -1]:
+        t, among = self.tables, 0
+        while among < len(way) and t.at_most(new.live, way[among].live):
+            among += 1  # past one that holds less at some shape it is not the least
+        self.spent += among
+        for base in way[max(0, among - _LOOKS) : among][::-1]:
             if self._is_least(base.done, new.done):
                 base.stand_in = new
                 self.stood += 1

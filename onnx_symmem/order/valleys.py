@@ -33,7 +33,7 @@ from onnx_symmem.order.valley_tables import ValleyTables
 
 __all__ = ["ValleySearch"]
 
-_TURN = 20_000  # work of one direction before it is the other's turn
+_TURN = 50_000  # work of one direction before it is the other's turn
 
 
 class ValleySearch(ValleyTables):

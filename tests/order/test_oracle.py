@@ -1,12 +1,15 @@
 import numpy as np
 import pytest
 
+from onnx_symmem.errors import UsageError
 from onnx_symmem.order.buffers import BufferGraph
 from onnx_symmem.order.downsets import DownSetProgram
 from onnx_symmem.order.oracle import least_peak
 from onnx_symmem.order.problem import restriction
+from onnx_symmem.order.valleys import ValleySearch
 from onnx_symmem.order.window import improve_order
 from tests.order.graphs import all_orders, peak, random_graph
+from tests.order.test_valleys import moments
 
 
 def table_of(sizes):
@@ -47,6 +50,44 @@ def test_the_oracle_agrees_with_enumeration(seed):
     found = least_peak(restriction(graph, table_of(sizes), range(graph.size)))
     assert found.proved
     assert found.peak == min(peak(graph, sizes, order) for order in all_orders(graph))
+
+
+@pytest.mark.parametrize("seed", [1, 4, 5, 6, 7, 9, 10, 12])
+def test_what_works_in_the_place_of_an_operand_takes_nothing_where_that_dies(seed):
+    graph, _ = random_wiring(seed, 10)
+    each = {
+        node: (node, node, read)
+        for node, buffers in enumerate(graph.reads)
+        for read in buffers
+        if node % 3 and not graph.pinned[read]
+    }
+    shared = BufferGraph(
+        graph.predecessors, graph.successors, graph.producer, graph.readers, graph.pinned,
+        tuple(each.values()),
+    )  # fmt: skip
+    sizes = table_of([4] * graph.size)
+    problem = restriction(shared, sizes, range(graph.size))
+    found = least_peak(problem)
+    assert found.proved
+    search = ValleySearch(problem)
+    assert search.below_caps(np.array([float(found.peak)])).order is None
+    order = search.below_caps(np.array([found.peak + 1.0])).order
+    assert moments(problem, order).max() == found.peak == moments(problem, found.order).max()
+    # Without it more is needed at these seeds.
+    assert least_peak(restriction(graph, sizes, range(graph.size))).peak > found.peak
+
+
+def test_a_part_of_an_operand_cannot_be_saved():
+    graph, sizes = random_graph(1, 8)
+    node = next(n for n in range(graph.size) if graph.reads[n] and graph.makes[n])
+    read, made = graph.reads[node][0], graph.makes[node][0]
+    sizes[read], sizes[made] = 9, 5
+    shared = BufferGraph(
+        graph.predecessors, graph.successors, graph.producer, graph.readers, (False,) * len(graph.pinned),
+        ((node, made, read),),
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="saves 5 B in the place of a buffer of 9 B"):
+        least_peak(restriction(shared, table_of(sizes), range(graph.size)))
 
 
 @pytest.mark.parametrize("seed", range(104))
