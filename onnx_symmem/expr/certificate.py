@@ -31,6 +31,7 @@ from onnx_symmem.expr.proof import (
     Residues,
     Rounded,
     Sectors,
+    Spend,
     Split,
     Tighten,
     Widen,
@@ -154,6 +155,10 @@ def _holds(at: Region, proof: Proof) -> bool:
             return all(
                 _holds(_sector(at, order), child) for order, child in zip(orders, children, strict=True)
             )
+        case Spend(times, spent, child):
+            rest = at.poly * times - sum((at.facts[fact] * often for fact, often in spent), ZERO)
+            allowed = times >= 1 and all(often >= 0 for _, often in spent)
+            return allowed and _holds(replace(at, poly=rest), child)
         case Split(name, cut, below, above):
             width = at.widths[name]
             if name in at.reals or cut < 1 or (width is not None and cut > width):

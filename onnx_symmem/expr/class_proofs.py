@@ -1,4 +1,4 @@
-"""Proofs of a row class by class of a cover, written out: as they stand, by boxes, by sectors."""
+"""Proofs of a row written out: class by class of a cover, as they stand, by boxes, by sectors; less facts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import numpy as np
 
 from onnx_symmem.expr.blocks import Block, leaf
 from onnx_symmem.expr.covers import Cover, by_classes
+from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.exact import BoolArray, IntArray, any_in_row, none_negative
-from onnx_symmem.expr.proof import Proof, Sectors
+from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.proof import Proof, Sectors, Spend
 
-__all__ = ["by_sectors", "found_or_leaf", "write_classes", "write_leaves"]
+__all__ = ["by_sectors", "found_or_leaf", "write_classes", "write_leaves", "write_spent"]
 
 _MAX_SECTOR_NAMES = 3
 
@@ -33,6 +35,18 @@ def write_leaves(cover: Cover, row: IntArray) -> Written:
     """The same where no class has a negative coefficient."""
     vectors = [block.vectors(row) for block in cover.blocks]
     return write_classes(cover, [partial(_leaf, b, v) for b, v in zip(cover.blocks, vectors, strict=True)])
+
+
+def write_spent(
+    domain: Domain, times: int, spent: Sequence[tuple[Expr, int]], rest: Callable[[], Written]
+) -> Written:
+    """The proof of a row from `rest`, that of some multiple of it less what is spent."""
+    symbols, facts, proof = rest()
+    places = [domain.facts().index(fact) for fact, _ in spent]
+    facts = tuple(dict.fromkeys((*facts, *places)))
+    names = tuple(sorted({*symbols, *(name for fact, _ in spent for name in fact.symbols())}))
+    taken = tuple((facts.index(at), often) for at, (_, often) in zip(places, spent, strict=True))
+    return names, facts, Spend(times, taken, proof)
 
 
 def _leaf(block: Block, vectors: IntArray, cls: int) -> Proof:

@@ -14,8 +14,9 @@ from onnx_symmem.expr.exact import IntArray, add, as_integers, matmul, multiply
 from onnx_symmem.expr.expression import ZERO, Expr
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.expr.prover import SHALLOW, TIERS, Evidence, Prover, prover_of
+from onnx_symmem.expr.spendable import is_over
 
-__all__ = ["Dominance", "is_over", "solved_matrix"]
+__all__ = ["Dominance", "solved_matrix"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Dominance:
             and sum(self.weights) >= 1
             and set(self.members) <= set(highs)
             and facts <= set(domain.facts())
-            and all(is_over(fact, matrix) for fact in facts)
+            and all(is_over(fact, matrix.basis) for fact in facts)
         )
 
     def certificate(self, matrix: PolyMatrix, domain: Domain) -> Certificate:
@@ -85,11 +86,6 @@ def _difference(rows: IntArray, low: int, members: Sequence[int], weights: Seque
     for member, weight in zip(members, weights, strict=True):
         total = add(total, multiply(rows[member], as_integers([weight])))
     return total
-
-
-def is_over(expr: Expr, matrix: PolyMatrix) -> bool:
-    """Whether all monomials of an expression are in the basis of a matrix."""
-    return {mono for mono, _ in expr.terms} <= set(matrix.basis)
 
 
 def _row_of(expr: Expr, matrix: PolyMatrix) -> IntArray:

@@ -18,26 +18,22 @@ from onnx_symmem.expr.exact import (
     add,
     any_in_row,
     as_floats,
-    as_integers,
     matmul,
     multiply,
 )
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.expr.mixture import (
     games_weights,
-    integer_weights,
     pair_interval,
     shared_weights,
-    whole_weights,
 )
 from onnx_symmem.expr.prover import SHALLOW, TIERS, Prover, prover_of
-from onnx_symmem.expr.spendable import SpendableFacts
+from onnx_symmem.expr.spendable import SCALES, SpendableFacts, rounded
 
 __all__ = ["Dominators"]
 
 _WIDE_ROWS = 8000  # matrices with fewer rows are looked at at more samples
 _SCREEN = 192  # tests of a large table that are tried first
-_SCALES = (1 << 10, 1 << 20, 0)  # about the sum of weights; 0 is as exactly as floats tell
 _NOTHING = 1e-9
 _ATTEMPTS = 4  # single members, and pairs, of one row over their monomials
 _LIKELY = 32  # members that are paired for these
@@ -145,7 +141,7 @@ class Dominators:
 
     def by_facts(self, lows: IntArray, members: Sequence[int]) -> list[Dominance]:
         """The same by combinations from which facts are taken off that tie several symbols together."""
-        facts = SpendableFacts.of(self.matrix, self.prover.domain) if lows.size else None
+        facts = SpendableFacts.of(self.matrix.basis, self.rows, self.prover.domain) if lows.size else None
         return [] if facts is None or not facts.exprs else self.by_many(lows, members, facts)
 
     def by_many(
@@ -261,16 +257,10 @@ class Dominators:
     ) -> list[Dominance]:
         """The dominances with the given weights, rounded first to short numbers, then to long ones."""
         found: list[Dominance] = []
-        for scale in _SCALES:
+        for scale in SCALES:
             if lows.size == 0:
                 break
-            whole = (
-                whole_weights(weights, scale)
-                if scale
-                else as_integers(
-                    [integer_weights([w if w > _NOTHING else 0.0 for w in row]) for row in weights.tolist()]
-                )
-            )
+            whole = rounded(weights, scale)
             new = self._confirmed(lows, members, whole, facts)
             found += new
             left = ~np.isin(lows, np.array([d.low for d in new], dtype=np.intp))

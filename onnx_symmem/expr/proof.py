@@ -29,6 +29,7 @@ __all__ = [
     "Residues",
     "Rounded",
     "Sectors",
+    "Spend",
     "Split",
     "Tighten",
     "Widen",
@@ -153,6 +154,15 @@ class Sectors:
 
 
 @dataclass(frozen=True, slots=True)
+class Spend:
+    """The polynomial p becomes times*p less multiples of facts: what is >= 0 even then is >= 0."""
+
+    times: int
+    spent: tuple[tuple[int, int], ...]  # (fact, how often)
+    child: Proof
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
     """x < at below, x >= at above."""
 
@@ -176,5 +186,6 @@ Proof = (
     | Free
     | Residues
     | Sectors
+    | Spend
     | Split
 )

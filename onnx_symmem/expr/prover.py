@@ -17,7 +17,7 @@ import numpy.typing as npt
 from onnx_symmem.errors import ExpressionError
 from onnx_symmem.expr.atom import FLOORDIV, SYMBOL, Atom, Monomial, with_inner
 from onnx_symmem.expr.boxes import Budget, Negative, search
-from onnx_symmem.expr.class_proofs import by_sectors, found_or_leaf, write_classes, write_leaves
+from onnx_symmem.expr.class_proofs import by_sectors, found_or_leaf, write_classes, write_leaves, write_spent
 from onnx_symmem.expr.covers import LINKED, RAW, RESIDUES, SHIFT, TOLD, Cover, Recipe, build_cover
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.exact import (
@@ -35,6 +35,7 @@ from onnx_symmem.expr.grid import Grid
 from onnx_symmem.expr.interval import told_of
 from onnx_symmem.expr.proof import Leaf, Points, Proof
 from onnx_symmem.expr.samples import legal_near
+from onnx_symmem.expr.spendable import SpendableFacts, is_shared
 
 __all__ = [
     "MAX_POINTS",
@@ -51,7 +52,7 @@ __all__ = [
 
 SHALLOW, SECTORS, SEARCH = range(3)  # efforts: linear maps only, also sectors, also samples and boxes
 
-TIERS = ("unknown", "equal", "samples", "shift", "points", "linked", "residues", "sectors", "boxes")
+TIERS = ("unknown", "equal", "samples", "shift", "points", "linked", "residues", "sectors", "boxes", "shared")
 _TIER = {tier: code for code, tier in enumerate(TIERS)}
 MAX_POINTS = 4096
 SAMPLES = 96  # shapes at which every comparison looks
@@ -243,6 +244,9 @@ class Prover:
             negative = self.negative_at(row)
             if negative is not None:
                 return negative
+        shared = self._by_facts(row)
+        if shared is not None:
+            return shared
         last = self._recipes[-1]
         best = RESIDUES if RESIDUES in self._recipes else last
         variants = [best]
@@ -269,6 +273,24 @@ class Prover:
             searched = None if cover is None else self._boxes(cover, row)
             if searched is not None:
                 return searched
+        return None
+
+    def _by_facts(self, row: IntArray) -> Evidence | None:
+        """The proof that a row is >= 0 even less facts that several symbols share."""
+        used = {atom.name for k in np.flatnonzero(row) for atom, _ in self.basis[k] if atom.kind == SYMBOL}
+        facts = [f for f in self.domain.facts() if is_shared(f) and len(f.symbols() & used) > 1]
+        if not facts:
+            return None
+        wider = dict.fromkeys((*self.basis, *(mono for fact in facts for mono, _ in fact.terms)))
+        prover = prover_of(tuple(wider), self.domain)
+        padded = np.zeros(len(wider), dtype=row.dtype)
+        padded[: len(row)] = row
+        spendable = SpendableFacts.of(prover.basis, padded, self.domain)
+        for tests in prover.test_tables:
+            for times, spent, rest in spendable.offers(padded, tests):
+                found = prover.find(rest, SHALLOW)
+                if isinstance(found, Evidence):
+                    return Evidence("shared", partial(write_spent, self.domain, times, spent, found.write))
         return None
 
     def _boxes(self, cover: Cover, row: IntArray) -> Evidence | Shape | None:

@@ -11,12 +11,15 @@ import pytest
 from onnx_symmem.expr.certificate import Certificate, check
 from onnx_symmem.expr.decide import compare
 from onnx_symmem.expr.domain import Domain, SymbolRange
-from onnx_symmem.expr.proof import Leaf
+from onnx_symmem.expr.proof import Leaf, Spend
 from onnx_symmem.expr.text import parse
 
 FREE = Domain()
 CACHE = Domain({"past": SymbolRange(0)}).with_inequality(parse("total - past"))
 NONZERO = Domain({"u": SymbolRange(0)}).with_inequality(parse("H*W - u"))
+EXPERTS = Domain(
+    {n: SymbolRange(0) for n in "abc"}, {}, tuple(map(parse, ("2*t - a - b - c", "t - a", "t - b", "t - c")))
+)
 SMALL = Domain({"x": SymbolRange(1, 5), "y": SymbolRange(1, 7)})
 
 CLAIMS = {
@@ -30,6 +33,7 @@ CLAIMS = {
     "between": ("u**2", "H*W*u", NONZERO),
     "sectors": ("2*a*b", "a**2 + b**2", FREE),
     "widened": ("2*a*b", "a**2 + b**2", Domain({"b": SymbolRange(64)})),
+    "shared": ("3*a + b + c", "4*t", EXPERTS),
     "boxes": ("0", "b*(a**2 - 10*a + 26)", FREE),
 }
 
@@ -55,7 +59,7 @@ def changed(value: Any) -> Iterator[Any]:
             yield value[:-1]
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
-            if field.name in ("child", "children", "below", "above", "vector", "values", "degrees"):
+            if field.name in ("child", "children", "below", "above", "vector", "values", "degrees", "spent"):
                 for other in changed(getattr(value, field.name)):
                     yield replace(value, **{field.name: other})
 
@@ -98,3 +102,13 @@ def test_unknown_names_and_facts_are_refused() -> None:
 def test_a_negative_coefficient_is_refused() -> None:
     proof = Leaf((), (((("a", 1),), -1),))
     assert not check(Certificate(parse("a"), parse("0*a"), FREE, "shift", ("a",), (), proof))
+
+
+def test_no_fact_is_spent_backwards() -> None:
+    found = certificate("shared")
+    assert isinstance(found.proof, Spend)
+    ((fact, often), *others) = found.proof.spent
+    # -(2*t - a - b - c) taken off is (2*t - a - b - c) given: it would prove what does not hold.
+    low = found.low + (found.domain.facts()[found.facts[fact]] * 2 * often)
+    assert not check(replace(found, low=low, proof=replace(found.proof, spent=((fact, -often), *others))))
+    assert not check(replace(found, proof=replace(found.proof, times=0, spent=())))

@@ -20,6 +20,9 @@ from onnx_symmem.expr.tally import Kind, Tally
 from onnx_symmem.expr.text import parse
 from tests.expr.strategies import domains, expressions, legal_points, polynomials
 
+EXPERTS = Domain(
+    {n: SymbolRange(0) for n in "abc"}, {}, tuple(map(parse, ("2*t - a - b - c", "t - a", "t - b", "t - c")))
+)
 FREE = Domain()
 
 
@@ -102,6 +105,9 @@ def test_squares_are_not_negative(root: Expr, gap: int, domain: Domain) -> None:
         ("2*a*b", "a**2 + b**2", Domain({"b": SymbolRange(64)}), Kind.LE, "sectors"),
         ("a*b*c", "a**3 + b**3 + c**3", FREE, Kind.LE, "sectors"),
         ("0", "b*(a**2 - 10*a + 26)", FREE, Kind.LE, "boxes"),
+        ("a + b + c", "2*t", EXPERTS, Kind.LE, "shared"),
+        ("3*a + 3*b", "6*t - 3*c", EXPERTS, Kind.LE, "shared"),
+        ("3*a + b + c", "4*t", EXPERTS, Kind.LE, "shared"),
         ("0", "a**2 - 11*a + 29", FREE, Kind.INCOMPARABLE, "samples"),
         ("x*y", "x**2 + y**2", Domain({n: SymbolRange(1, 6000) for n in "xy"}), Kind.LE, "boxes"),
         ("x*y", "35", Domain({"x": SymbolRange(1, 5), "y": SymbolRange(1, 7)}), Kind.LE, "shift"),

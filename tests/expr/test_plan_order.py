@@ -130,7 +130,7 @@ def test_only_facts_of_the_domain_may_be_spent() -> None:
         return replace(found, proof=part).check()
 
     assert holds()
-    assert not holds(spent=())
+    assert holds(spent=())  # the prover finds out by itself
     assert not holds(spent=((fact, -times),))
     assert not holds(spent=((parse("5*t - 3*a - 3*b - 3*c"), times),))  # not known of the domain
     assert not holds(spent=((fact - 1, times),))
