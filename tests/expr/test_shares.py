@@ -5,9 +5,14 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from onnx_symmem.expr.certificate import check
+from onnx_symmem.expr.decide import Kind, compare
 from onnx_symmem.expr.domain import Domain, SymbolRange
-from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.expression import ZERO, Expr
+from onnx_symmem.expr.plan_order import plan_le
 from onnx_symmem.expr.shares import competing, shared_bounds
 from onnx_symmem.expr.text import parse
 
@@ -47,3 +52,33 @@ def test_sizes_that_may_be_negative_share_nothing() -> None:
     domain = Domain({n: SymbolRange(0, None) for n in "ab"} | {"c": SymbolRange(-5, None)}, {}, (FACT,))
     assert shared_bounds(parse("a + b"), FACT, domain) == ()
     assert shared_bounds(parse("a + b"), FACT, EXPERTS) == (Expr.lift(2) * parse("t"),)
+
+
+SPLITS = [
+    {"t": t, "a": a, "b": b, "c": c}
+    for t in range(1, 5)
+    for a, b, c in product(range(t + 1), repeat=3)
+    if a + b + c <= 2 * t
+]
+COSTS = st.integers(-3, 6)
+
+
+@given(low=st.tuples(*[COSTS] * 6), highs=st.lists(st.tuples(*[COSTS] * 6), min_size=1, max_size=3))
+@settings(max_examples=150, deadline=None)
+def test_verdicts_hold_at_every_split(low: tuple[int, ...], highs: list[tuple[int, ...]]) -> None:
+    def expr(costs: tuple[int, ...]) -> Expr:
+        terms = ("a", "b", "c", "t", "t*t", "1")
+        return sum((parse(term) * c for term, c in zip(terms, costs, strict=True)), ZERO)
+
+    p, q = expr(low), [expr(high) for high in highs]
+    found = plan_le([p], q, EXPERTS)
+    if found.proved:
+        assert found.check()
+        assert all(p.evaluate(s) <= max(e.evaluate(s) for e in q) for s in SPLITS)
+    elif found.witness is not None:
+        assert EXPERTS.contains(found.witness)
+        assert p.evaluate(found.witness) > max(e.evaluate(found.witness) for e in q)
+    verdict = compare(p, q[0], EXPERTS)
+    if verdict.kind in (Kind.LE, Kind.EQ):
+        assert all(p.evaluate(s) <= q[0].evaluate(s) for s in SPLITS)
+        assert verdict.certificate is None or check(verdict.certificate)
