@@ -17,6 +17,7 @@ from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.grid import evaluate
 from onnx_symmem.expr.samples import legal_near
+from onnx_symmem.expr.shares import competing
 
 __all__ = ["shapes_of_members", "steering_shapes", "usual_shapes"]
 
@@ -30,7 +31,8 @@ _LEAD = 1.002  # below this an expression is hardly above the others
 def steering_shapes(domain: Domain, symbols: Sequence[str]) -> tuple[Mapping[str, int], ...]:
     """At most eight legal shapes over `symbols` and whatever the domain names, in a fixed order.
 
-    Symbols that occur in the domain only (data-dependent sizes) sit at the highest value that is legal.
+    Symbols that occur in the domain only (data-dependent sizes) sit at the highest value that is legal; those
+    that share a total share it evenly, and at one shape the first ones have it all.
     """
     known = set(symbols)
     names = [n for n in (*symbols, *domain.symbols()) if n not in domain.equalities]
@@ -49,8 +51,9 @@ def steering_shapes(domain: Domain, symbols: Sequence[str]) -> tuple[Mapping[str
     wanted = [low, middle, high]
     wanted += [{**low, name: high[name]} for name in names if name in known and len(known) > 1]
     found: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
-    for shape in wanted[:_MOST]:
-        legal = _legal(domain, shape, known)
+    legals = [_legal(domain, shape, known, evenly=True) for shape in wanted[:_MOST]]
+    legals.append(_legal(domain, middle, known, evenly=False))
+    for legal in legals[: _MOST + 1]:
         if legal is not None:
             found.setdefault(tuple(sorted(legal.items())), legal)
     if not found:
@@ -60,14 +63,29 @@ def steering_shapes(domain: Domain, symbols: Sequence[str]) -> tuple[Mapping[str
     return tuple(found.values())
 
 
-def _legal(domain: Domain, wanted: Mapping[str, int], inputs: Collection[str]) -> dict[str, int] | None:
+def _legal(
+    domain: Domain, wanted: Mapping[str, int], inputs: Collection[str], evenly: bool
+) -> dict[str, int] | None:
     """A legal shape near the wanted one: what is in the data gives way to the dims of the inputs."""
     data = [name for name in wanted if name not in inputs]
     first = legal_near(domain, {**wanted, **{name: domain.range_of(name).lo for name in data}})
     if first is None or not data:
         return first if first is not None else legal_near(domain, wanted)
     given = {name: first[name] for name in inputs if name in wanted}
-    return legal_near(domain, {**wanted, **given}, fixed=given) or first
+    shares = _even_shares(domain, first, data) if evenly else {}
+    return legal_near(domain, {**wanted, **given, **shares}, fixed=given) or first
+
+
+def _even_shares(domain: Domain, least: Mapping[str, int], data: Sequence[str]) -> dict[str, int]:
+    """Sizes of symbols that share a total, from a shape where they have as little as can be."""
+    found: dict[str, int] = {}
+    for fact in domain.facts():
+        group = {n: c for n, c in competing(fact, least.keys()).items() if n in data and n not in found}
+        if len(group) > 1:
+            each, rest = divmod(fact.evaluate(least), len(group))
+            for k, (name, c) in enumerate(group.items()):
+                found[name] = least[name] + (each + (k < rest)) // c
+    return found
 
 
 def usual_shapes(

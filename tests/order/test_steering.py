@@ -34,3 +34,11 @@ def test_shapes_are_legal_and_the_highest_member_comes_first():
     assert [largest(members, domain.completed(shape)) for shape in found] == [members[2], members[1]]
     assert all(domain.contains(shape) and shape.keys() == {"n", "m"} for shape in found)
     assert shapes_of_members(members, domain, shapes, 1) == found[:1]
+
+
+def test_what_is_in_the_data_is_shared_evenly_and_once_unevenly():
+    """Dims of inputs are as wanted, whatever experts find of the tokens."""
+    facts = ("2*t - a - b - c - d", *(f"t - {name}" for name in "abcd"))
+    domain = Domain({name: SymbolRange(0, None) for name in "abcd"}, {}, tuple(map(parse, facts)))
+    shapes = [[shape[name] for name in ("t", *"abcd")] for shape in steering_shapes(domain, ("t",))]
+    assert shapes == [[1, 1, 1, 0, 0], [22, 11, 11, 11, 11], [512, 256, 256, 256, 256], [22, 22, 22, 0, 0]]
