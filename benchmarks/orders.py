@@ -1,7 +1,7 @@
 """Orders compared: the largest peak over the certified bound, per graph and scheduler.
 
 A cell is the largest peak / bound over the steering shapes of a graph; 1 is optimal. Ours is counted as
-optimal at a shape where it is within 0.1 % of the bound there: smaller buffers may count as nothing in bounds.
+optimal at a shape where it is within 0.1 % of the bound: smaller buffers may count as nothing in bounds.
 `portfolio` is ours without local search. Schedulers that need one shape get the middle one as their hint.
 """
 
