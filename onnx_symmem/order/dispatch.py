@@ -7,8 +7,8 @@ the smallest that is nowhere more than 1 % above the best order known at a sampl
 the one that is least above; and several only where that gains enough at a usual one (facts/ALGORITHMS, 8.8).
 
 Deciding takes a few hundred bytes before a version starts, and leaves a few in memory while it runs. By how
-much that can exceed what would have run is proved; where it is more than next to nothing, or where with it
-all the largest regret is above that of one order, one order is written.
+much that can exceed what would have run is proved; where it is more than next to nothing, or where one order
+is nearer its bound at the worst steering shape, one order is written.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from onnx_symmem.order.check import check_plan
 from onnx_symmem.order.steering import usual_shapes
 
 __all__ = [
-    "Dispatch", "DispatchLimits", "OrderVersion", "better_than_one", "check_dispatch", "check_written",
-    "choose_versions",
+    "Dispatch", "DispatchLimits", "OrderVersion", "check_dispatch", "check_written", "choose_versions",
+    "no_worse_than_one",
 ]  # fmt: skip
 
 _SAMPLES = 48  # shapes besides the steering shapes at which orders are compared
@@ -199,23 +199,20 @@ def _runs_under(view: GraphView, candidate: CandidateOrder, rule: str) -> bool:
     return candidate.rule == rule or file_for_default(view, candidate.order) is not None
 
 
-def better_than_one(
+def no_worse_than_one(
     written: Dispatch, one: Peak, shapes: Sequence[Mapping[str, int]], floor: Sequence[int]
 ) -> bool:
-    """Whether several orders as written are better than one at the worst of `shapes`, or as good and then
-    better in the mean.
+    """Whether several orders as written, which were chosen for what they gain, cost nothing at the worst of
+    `shapes`.
 
-    By their ratios to `floor`, bytes per shape that no order is below; equal is what differs by no more than
-    deciding may take in any case.
+    By ratios to `floor`, bytes per shape that no order is below; what deciding may take in any case is
+    nothing.
     """
     whole = [written.whole(k) for k in range(len(written.versions))]
-    unit = np.maximum(np.asarray(floor, dtype=np.float64), 1.0)
-    several = np.array([min(p.at(shape) for p in whole) for shape in shapes]) / unit
-    single = np.array([one.at(shape) for shape in shapes]) / unit
-    worst, most = float(several.max()), float(single.max())
-    if abs(worst - most) > DispatchLimits().overhead * most:
-        return worst < most
-    return bool(several.mean() < single.mean())
+    unit = [max(1, size) for size in floor]
+    several = max(min(p.at(at) for p in whole) / size for at, size in zip(shapes, unit, strict=True))
+    single = max(one.at(at) / size for at, size in zip(shapes, unit, strict=True))
+    return several <= single * (1 + DispatchLimits().overhead)
 
 
 def check_dispatch(found: Dispatch, shapes: Sequence[Mapping[str, int]]) -> None:

@@ -18,7 +18,7 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.shape_text import shape_text
 from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.memory.peak import Peak
-from onnx_symmem.order.dispatch import Dispatch, DispatchLimits, better_than_one
+from onnx_symmem.order.dispatch import Dispatch, DispatchLimits, no_worse_than_one
 from onnx_symmem.remat.expansion import expand
 from onnx_symmem.remat.schedule import schedule_of
 from onnx_symmem.rewrite.choice import LEAST
@@ -83,7 +83,7 @@ def dispatched_model(
             )
             return None, None, (f"{_ONE_ORDER}: {why}",)
     one = dispatch.versions[0].peak
-    if floor and not better_than_one(written, one, samples, floor):
+    if floor and not no_worse_than_one(written, one, samples, floor):
         why = "with what deciding takes, the worst of the steering shapes would be worse"
         return None, None, (f"{_ONE_ORDER}: {why}",)
     return proto, written, ()

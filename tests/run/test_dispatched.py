@@ -257,7 +257,9 @@ def test_one_order_stays_where_several_are_worse_at_worst(monkeypatch):
 def test_the_formula_is_what_runs_take_from_the_least_shape_on(seed, overhead, monkeypatch):
     """Also where the guard takes most, and right where another version is the one that runs."""
     monkeypatch.setattr(dispatched, "DispatchLimits", lambda: DispatchLimits(overhead=10))
-    monkeypatch.setattr(dispatched, "better_than_one", lambda *_: True)  # small graphs, where deciding shows
+    monkeypatch.setattr(
+        dispatched, "no_worse_than_one", lambda *_: True
+    )  # small graphs, where deciding shows
     search = replace(SearchLimits(), improved=1, rounds=1)
     found = optimize_model(build_random_graph(24, seed), None, options=OptimizeOptions(search=search))
     assert found.never_worse == "dispatched"
