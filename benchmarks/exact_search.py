@@ -96,7 +96,8 @@ def run(only: Sequence[str] = ()) -> Page:
 def _widest(planned: Planned) -> list[int]:
     """Shapes, those first where the best peak known is farthest above what cuts prove."""
     known = np.min([c.peaks for c in (*planned.found.candidates, *planned.found.specialists)], axis=0)
-    return np.argsort(-known / np.maximum(planned.found.floor, 1), kind="stable").tolist()
+    floor = np.maximum(planned.found.floor, 1)
+    return [int(k) for k in np.argsort(-known[: len(floor)] / floor, kind="stable")]
 
 
 def _compared(problem: OrderProblem, peak: int, bound: int, wrong: list[str], name: str) -> tuple[Cell, ...]:

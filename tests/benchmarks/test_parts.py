@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import ablation, exact_shapes, families, measured, orders, scale, seeds, verdicts
+from benchmarks import (
+    ablation,
+    exact_search,
+    exact_shapes,
+    families,
+    measured,
+    orders,
+    scale,
+    seeds,
+    verdicts,
+)
 from benchmarks.case import case_of
 from benchmarks.document import Page
 from benchmarks.families import FAMILIES, GraphSource, graph_sources
@@ -136,6 +146,22 @@ def test_counts_of_a_measurement(monkeypatch):
 
 
 # ------------------------------------------------------------------------------------------------ parts
+
+
+@pytest.mark.parametrize("seed", [2, 4])
+def test_exact_search_and_cp_sat_agree(monkeypatch, seed):
+    graphs = {"x": source("x", partial(build_series_parallel, 30, seed))}
+    monkeypatch.setattr(exact_search, "graph_sources", lambda *_: graphs)
+    page = exact_search.run(["x"])
+    assert not page.wrong
+    (row,) = page.tables[0].rows
+    found = dict(zip(page.tables[0].columns, row, strict=True))
+    assert found["proved"] == "yes"
+    assert found["bound"] == found["CP-SAT peak"] == found["CP-SAT bound"] <= found["best known"]
+
+
+def test_a_peak_that_rounding_may_explain_counts_as_optimal():
+    assert orders.optimal_at((1000, 1001, 1002), (1000, 1000, 1000)) == 2
 
 
 def test_orders(small):
