@@ -23,7 +23,7 @@ from onnx_symmem.order.limits import SearchLimits
 from onnx_symmem.order.selection import OrderChoice, allowance, choose_order
 from onnx_symmem.order.steering import shapes_of_members
 
-__all__ = ["PlannedOrder", "plan_order"]
+__all__ = ["PlannedOrder", "plan_order", "whole_shape"]
 
 _PER_ROUND = 2  # shapes that are added at a time
 _OF_MEMBERS, _TOLD = 4, 2  # shapes that are added where the best order is proved, and how often
@@ -74,7 +74,7 @@ def plan_order(
         if number == search.limits.rounds:
             break
         if rank(candidates, search.floor)[0] is not choice.chosen:
-            found = [shape for w in choice.witnesses if (shape := _whole(domain, w, shapes)) is not None]
+            found = [shape for w in choice.witnesses if (shape := whole_shape(domain, w, shapes)) is not None]
             new = [shape for shape in found if shape not in search.shapes][:_PER_ROUND]
             more = _PER_ROUND - len(new)
         else:
@@ -92,7 +92,7 @@ def plan_order(
     return PlannedOrder(replace(choice, tried=tried), candidates, search.shapes, notices, special, floor)
 
 
-def _whole(
+def whole_shape(
     domain: Domain, witness: Mapping[str, int], shapes: Sequence[Mapping[str, int]]
 ) -> Mapping[str, int] | None:
     """A witness with a size for every symbol of the steering shapes; its own sizes stay."""

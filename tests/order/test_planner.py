@@ -8,7 +8,7 @@ from onnx_symmem.memory.execution_order import default_order, priority_order
 from onnx_symmem.memory.plan import prepare
 from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
-from onnx_symmem.order.planner import _whole, plan_order
+from onnx_symmem.order.planner import plan_order, whole_shape
 from onnx_symmem.order.steering import shapes_of_members
 from onnx_symmem.shapes.engine import infer_shapes
 from tests.run.towers import towers
@@ -76,12 +76,12 @@ def test_a_witness_keeps_its_sizes_and_the_others_follow():
     n, m = Expr.symbol("n"), Expr.symbol("m")
     domain = Domain().with_inequality(m - 2 * n)
     shapes = [{"n": 1, "m": 2}]
-    assert _whole(domain, {"n": 10}, shapes) == {"n": 10, "m": 20}
-    assert _whole(domain, {"m": 10}, shapes) == {"n": 1, "m": 10}
-    assert _whole(domain, {"m": 1}, shapes) is None
+    assert whole_shape(domain, {"n": 10}, shapes) == {"n": 10, "m": 20}
+    assert whole_shape(domain, {"m": 10}, shapes) == {"n": 1, "m": 10}
+    assert whole_shape(domain, {"m": 1}, shapes) is None
     equal = domain.with_equality("k", n + 1)
-    assert _whole(equal, {"n": 10, "k": 11}, shapes) == {"n": 10, "m": 20, "k": 11}
-    assert _whole(equal, {"n": 10, "k": 12}, shapes) is None
+    assert whole_shape(equal, {"n": 10, "k": 11}, shapes) == {"n": 10, "m": 20, "k": 11}
+    assert whole_shape(equal, {"n": 10, "k": 12}, shapes) is None
 
 
 def test_every_member_of_the_peak_that_stands_out_has_a_shape():
