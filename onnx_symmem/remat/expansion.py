@@ -4,9 +4,11 @@ In the expanded graph each value is made once, so that everything that holds for
 holds for it: the plan, the profile and the peak are as exact as for any other. The first instances keep the
 indices and names of the base graph; copies come behind.
 
-An instance that nobody reads would stay in memory until the run ends. Where it is a copy and the schema of
-the operator lets the output be left out, it is; else a `Size` reads it, which frees it at once. So it is with
-a first instance all of whose readers read copies. What nobody reads in the base graph stays as it is.
+An instance that nobody reads would stay in memory until the run ends. Where it is a copy, behind all outputs
+that are read, and the schema of the operator lets it be left out, it is; else a `Size` reads it, which frees
+it at once. (Of nodes that do the same ONNX Runtime keeps the first, and fails at load where a later one has
+left out outputs.) So it is with a first instance all of whose readers read copies. What nobody reads in the
+base graph stays as it is.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from onnx_symmem.graph.view import NODE, GraphView, Node, Value
 from onnx_symmem.memory.sizes import DimKeys, ValueSizes
 from onnx_symmem.remat.schedule import OFFLOAD, RELOAD, RUN, Step, never_again
 
-__all__ = ["ExpandedStep", "Expansion", "Instance", "check_expansion", "expand"]
+__all__ = ["ExpandedStep", "Expansion", "Instance", "check_expansion", "expand", "last_needed"]
 
 SIZE = "size"
 _OPS = {OFFLOAD: "MemcpyToHost", RELOAD: "MemcpyFromHost", SIZE: "Size"}
@@ -211,18 +213,20 @@ def _with_ends(
         unread = [i for i in step.makes if i >= 0 and not is_read[i]]
         alone = len(unread) == sum(i >= 0 for i in step.makes)
         makes, sized = list(step.makes), list[int]()
+        last = last_needed(step.makes, is_read)
         for position, made in enumerate(step.makes):
             if made < 0 or is_read[made]:
                 continue
             copy = made >= len(view.values)
-            if copy and not (alone and made == unread[0]) and _is_optional(node, position, opsets):
+            free = position > last and _is_optional(node, position, opsets)
+            if copy and not (alone and made == unread[0]) and free:
                 makes[position] = -1
             elif copy or (view.consumers[made] and made not in outputs):
                 sized.append(made)
         if step.number:
-            # Outputs of the graph have no second instance; where the schema needs one, it is sized as well.
+            # Outputs of the graph have no second instance; where one is needed, it is sized as well.
             for position, (made, value) in enumerate(zip(step.makes, node.outputs, strict=True)):
-                if made < 0 <= value and not _is_optional(node, position, opsets):
+                if made < 0 <= value and (position < last or not _is_optional(node, position, opsets)):
                     name = names.fresh(f"{view.values[value].name}/again")
                     instances.append(Instance(value, 1, False, name))
                     kept.append(0)
@@ -328,6 +332,12 @@ class _Names:
         self.next[stem] = k + 1
         self.taken.add(f"{stem}{k}")
         return f"{stem}{k}"
+
+
+def last_needed(makes: Sequence[int], is_read: Sequence[int]) -> int:
+    """The position of the last output of a run that is read; of the first that it makes where none is."""
+    made = [(position, instance) for position, instance in enumerate(makes) if instance >= 0]
+    return max((p for p, i in made if is_read[i]), default=made[0][0] if made else -1)
 
 
 def _is_optional(node: Node, position: int, opsets: Mapping[str, int] | None) -> bool:

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from onnx_symmem.remat.expansion import last_needed
 from onnx_symmem.remat.schedule import OFFLOAD, RELOAD, RUN, Schedule, Step
 from onnx_symmem.remat.tables import Tables
 
@@ -165,14 +166,16 @@ def _planned(
             continue
         unread = [i for i in makes if i >= 0 and not is_read[i]]
         alone = len(unread) == sum(i >= 0 for i in makes)
+        last = last_needed(makes, is_read)
         for position, instance in enumerate(makes):
             if instance >= 0 and not is_read[instance]:
-                if not (alone and instance == unread[0]) and tables.optional[code][position]:
+                free = position > last and tables.optional[code][position]
+                if not (alone and instance == unread[0]) and free:
                     dropped.add(instance)
                 else:
                     sized.append((step, instance))
         for position, instance in enumerate(makes):
-            if instance < 0 and not tables.optional[code][position]:
+            if instance < 0 and (position < last or not tables.optional[code][position]):
                 extra.append((step, tables.makes[code][position]))
     for step, value in extra:
         instance = len(base)

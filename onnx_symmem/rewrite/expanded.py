@@ -66,7 +66,8 @@ def expanded_nodes(
         proto.name = node.name
         del proto.input[:], proto.output[:]
         proto.input.extend(_named(names, step.reads))
-        proto.output.extend(_named(names, step.makes))
+        made = _named(names, step.makes)
+        proto.output.extend(_without_end(made) if step.number else made)
         taken = {base[expansion.instances[i].value].name: names[i] for i in step.captured}
         changed = {old: new for old, new in taken.items() if old != new}
         if changed:
@@ -104,6 +105,11 @@ def expanded_infos(
 
 def _named(names: list[str], ids: Iterable[int]) -> list[str]:
     return [names[i] if i >= 0 else "" for i in ids]
+
+
+def _without_end(names: list[str]) -> list[str]:
+    """Outputs up to the last that is made: of equal nodes ONNX Runtime would merge what one leaves out."""
+    return names[: max((k + 1 for k, name in enumerate(names) if name), default=0)]
 
 
 def _recapture(node: NodeProto, names: Mapping[str, str]) -> None:

@@ -59,11 +59,11 @@ def _assert_exact(proto: onnx.ModelProto, schedule, feeds, at) -> onnx.ModelProt
     return result
 
 
-def _outputs(proto, feeds):
+def _outputs(proto, feeds, level="ORT_DISABLE_ALL"):
     import onnxruntime as ort
 
     options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
     options.intra_op_num_threads = 1
     return ort.InferenceSession(proto.SerializeToString(), options).run(None, feeds)
 
@@ -186,6 +186,30 @@ def test_unread_outputs_of_a_copy_are_left_out_or_end_at_once():
     names = [view.values[v].name for v in expansion.recomputed]
     assert sorted(names) == ["mean", "n", "p", "q"]
     _assert_exact(_several_outputs(), schedule, _feeds(), {"N": 6})
+
+
+@pytest.mark.parametrize(
+    ("output", "made"),
+    [("n", ["n/again1"]), ("mean", ["n/again1", "mean/again1"]),
+     ("deviation", ["n/again1", "mean/again1", "deviation/again1"])],
+)  # fmt: skip
+def test_a_session_that_optimises_loads_copies_of_which_one_output_is_read(output, made):
+    # It merges nodes that do the same: a later one may have fewer outputs, but none left out before others.
+    nodes = [
+        helper.make_node("LayerNormalization", ["x", "scale"], ["n", "mean", "deviation"], name="norm"),
+        helper.make_node("Mul", ["n", "mean"], ["m"], name="mul"),
+        helper.make_node("Sub", ["m", "deviation"], ["s"], name="sub"),
+        helper.make_node("Add", ["s", output], ["r"], name="add"),
+    ]
+    proto = model(
+        nodes, [info("x", ["N", 8])], [info("r", ["N", 8])], [number("scale", np.ones(8), 1)], opset=18
+    )
+    norm, mul, sub, add = schedule_of(range(4))
+    result = _assert_exact(proto, (norm, mul, sub, norm, add), _feeds(), {"N": 6})
+    copy = next(node for node in result.graph.node if node.name == "norm/again1")
+    assert list(copy.output) == made
+    expected = _outputs(proto, _feeds())[0]
+    assert _outputs(result, _feeds(), "ORT_ENABLE_ALL")[0].tobytes() == expected.tobytes()
 
 
 def test_branches_capture_the_latest_instance():
