@@ -21,7 +21,7 @@ from onnx_symmem.cli.output import answer, notify
 from onnx_symmem.cli.progress import progress, ticker
 
 from onnx_symmem.errors import LimitNotMet
-from onnx_symmem.expr.shape_text import shape_text
+from onnx_symmem.expr.shape_text import place_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -98,5 +98,4 @@ def _reason(found: Any) -> str:
     if not over:
         return f"{found.model}: not proved to stay within {found.budget:,} bytes on the whole domain"
     shape, needed = max(over, key=lambda item: item[1])
-    at = shape_text(shape, ", ")
-    return f"{found.model}: needs {needed:,} bytes at {at}, more than {found.budget:,}"
+    return f"{found.model}: needs {needed:,} bytes {place_text(shape)}, more than {found.budget:,}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["dim_name", "shape_text"]
+__all__ = ["dim_name", "place_text", "shape_text"]
 
 _READ_OTHERWISE = frozenset('=,%"')
 
@@ -22,3 +22,8 @@ def dim_name(name: str) -> str:
 def shape_text(shape: Mapping[str, int], between: str = ",") -> str:
     """A shape as `--at` takes it."""
     return between.join(f"{dim_name(name)}={size}" for name, size in shape.items())
+
+
+def place_text(shape: Mapping[str, int]) -> str:
+    """Where something is so, within a sentence: at a shape, or at the only one where no dim has a name."""
+    return f"at {shape_text(shape, ', ')}" if shape else "at its shape"

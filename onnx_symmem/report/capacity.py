@@ -285,7 +285,8 @@ def fit_models(
     names = first.shapes.input_symbols
     for name in (*solve, *at):
         if name not in names and name not in first.shapes.domain.equalities:
-            raise DomainError(f"dim '{name}' is not a dim of the inputs; they have {', '.join(names)}")
+            legal = ", ".join(names) or "none"
+            raise DomainError(f"dim '{name}' is not a dim of the inputs; they have {legal}")
     if not 1 <= len(solve) <= 2 or len(set(solve)) < len(solve) or set(solve) & at.keys():
         raise UsageError("solve for one dim, or for two different ones, that are not given by --at")
     for model in models:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnx_symmem.errors import VerificationFailed
-from onnx_symmem.expr.shape_text import shape_text
+from onnx_symmem.expr.shape_text import place_text
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.run.baseline import baseline_settings
 from onnx_symmem.run.inputs import Fill, generate_inputs, resolve_shape
@@ -143,27 +143,27 @@ def _differences(
 ) -> Verification:
     """Run the original again and measure the differences; raise where one is above the tolerance."""
     failed = ""
-    at = shape_text(outcome.shape, ", ")
+    where = place_text(outcome.shape)
     session = create_session(original, settings)
     wanted = run_session(session, feeds, names, label_of(original))
     again = [_digest(value) for value in run_session(session, feeds, names, label_of(original))]
     for name, digest, expected, array, repeated in zip(names, digests, wanted, arrays, again, strict=True):
         if not digest == _digest(expected) == repeated:
             raise VerificationFailed(
-                f"output '{name}' at {at}: the original itself gives other numbers when it runs again; "
+                f"output '{name}' {where}: the original itself gives other numbers when it runs again; "
                 "a model with random operators cannot be verified by running"
             )
         if not (_numbers(expected) and _numbers(array)):
-            raise VerificationFailed(f"output '{name}' at {at}: the contents differ")
+            raise VerificationFailed(f"output '{name}' {where}: the contents differ")
         if expected.shape != array.shape or expected.dtype != array.dtype:
             raise VerificationFailed(
-                f"output '{name}' at {at}: {array.dtype.name}{list(array.shape)} instead of "
+                f"output '{name}' {where}: {array.dtype.name}{list(array.shape)} instead of "
                 f"{expected.dtype.name}{list(expected.shape)}"
             )
         count, absolute, relative = _difference(expected, array)
         if not failed and (not tolerance or not relative <= tolerance):
             failed = (
-                f"output '{name}' at {at}: {count} of {array.size} numbers differ, by up to {absolute:.3g} "
+                f"output '{name}' {where}: {count} of {array.size} numbers differ, by up to {absolute:.3g} "
                 f"({relative:.3g} of the largest)"
             )
         outcome = replace(

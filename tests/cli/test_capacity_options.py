@@ -14,7 +14,7 @@ from onnx_symmem.errors import UsageError
 from tests.cli.conftest import Command
 
 
-def save_row(path: Path, dim: str) -> None:
+def save_row(path: Path, dim: str | int) -> None:
     """A model of one dim: y = exp(relu(x)), each 4 bytes per size."""
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Exp", ["r"], ["y"])]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [dim]) for name in ("x", "y")]
@@ -55,6 +55,17 @@ def test_the_answer_is_what_a_run_takes(command: Command, folder: Path) -> None:
     for size, needed in ((only["size"], only["needed"]), (only["next_size"], only["next_needed"])):
         run = json.loads(command("run", "plain.onnx", "--at", f"batch={size},seq=3", "--json").out)
         assert run["measured_peak"] == needed
+
+
+def test_a_model_whose_dims_are_all_numbers_has_one_shape(command: Command, tmp_path: Path) -> None:
+    save_row(tmp_path / "row.onnx", 64)
+    path = str(tmp_path / "row.onnx")
+    checked = command("check", path, "--max-peak", "600")
+    assert checked.code == 1
+    assert checked.err.endswith("row.onnx: needs 768 bytes at its shape, more than 600\n")
+    solved = command("fit", path, "--budget", "600", "--solve", "batch")
+    assert solved.code == 2
+    assert solved.err.endswith("dim 'batch' is not a dim of the inputs; they have none\n")
 
 
 def test_several_models_are_checked(command: Command, folder: Path) -> None:
