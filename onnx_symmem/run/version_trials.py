@@ -1,7 +1,8 @@
 """Every version of a model compared with the original: at which shapes, and under which limits.
 
 Each version is tried at a shape where it runs, a level under the very limit that it needs there; where the
-shapes at hand do not make it run, small ones are looked for that do.
+shapes at hand do not make it run, small ones are looked for that do. Levels of which some are two Ifs deep,
+where kernels pack no weights, are tried at the least shape, too: a matrix of one row has kernels of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnx_symmem.errors import VerificationFailed
+from onnx_symmem.expr.samples import legal_near
 from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.order.dispatch import Dispatch
 from onnx_symmem.rewrite.choice import LIMIT
@@ -49,6 +51,9 @@ def trials_of(
 
     A level is tried under the very limit that it needs.
     """
+    if search and isinstance(several, LevelPlan) and len(several.levels) > 2 and several.only is None:
+        least = first_running(base, shapes, _least_shapes(shapes), provider, inputs, seed, base.label)
+        at = at if least is None or least in at else [*at, least]
     full = [shapes.domain.completed(shape) for shape in at]
     if isinstance(several, Dispatch):
         count = len(several.versions)
@@ -77,6 +82,14 @@ def _runs(several: Dispatch | LevelPlan, version: int, shape: Mapping[str, int])
     if isinstance(several, Dispatch):
         return several.version_at(shape) == version
     return several.level_at(shape, several.needed(version, shape)) == version
+
+
+def _least_shapes(shapes: ModelShapes) -> list[Mapping[str, int]]:
+    """The shape of which every dim is as small as may be, but not 0, if there is one."""
+    domain = shapes.domain
+    names = [name for name in shapes.input_symbols if name not in domain.equalities]
+    found = legal_near(domain, {name: max(domain.range_of(name).lo, 1) for name in names})
+    return [] if found is None else [found]
 
 
 def _small_shapes_of(

@@ -54,6 +54,8 @@ def test_every_level_runs_under_the_limit_that_it_needs(free):
 def test_every_level_is_verified(free):
     assert all(v.equal for v in free.verified)
     assert len(free.verified) >= 3
+    # Where no weights are packed, products with a single row are the likeliest to round otherwise.
+    assert {"batch": 1, "seq": 1} in [dict(v.shape) for v in free.verified]
 
 
 def test_a_model_of_levels_is_not_optimised_again(free):
