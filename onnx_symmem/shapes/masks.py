@@ -59,7 +59,7 @@ def one_value(scope: Scope, index: int) -> OneValue | None:
             return _compared(scope, node, part)
         if node.op == "OneHot":
             return _one_hot(scope, node, part)
-        before = _read(scope, node, part)
+        before = _read(scope, node, index, part)
         if before is None:
             return None
         index, part = node.inputs[0], before
@@ -72,8 +72,8 @@ def _producer(scope: Scope, index: int) -> Node | None:
     return node if node is not None and node.domain == "" else None
 
 
-def _read(scope: Scope, node: Node, part: _Part) -> _Part | None:
-    """What a node reads of its first input for a part of its output; None where elements could get lost.
+def _read(scope: Scope, node: Node, index: int, part: _Part) -> _Part | None:
+    """What a node reads of its first input for a part of its output `index`; None where elements get lost.
 
     Casts keep what is 0 and what is 1.
     """
@@ -84,6 +84,10 @@ def _read(scope: Scope, node: Node, part: _Part) -> _Part | None:
         return part
     if node.op == "Gather" and part.axis is None:
         return _gathered(scope, node, dims)
+    if node.op == "Split":
+        return _split(scope, node, index, part)
+    if node.op == "Slice" and part.axis is None:
+        return _sliced(scope, node, dims)
     if node.op in _MOVING and part.axis is None:
         return part
     if node.op == "Transpose" and part.axis is not None:
@@ -98,10 +102,58 @@ def _gathered(scope: Scope, node: Node, dims: Dims) -> _Part | None:
     axis += len(dims) if axis < 0 else 0
     if at is None or len(at) != 1:
         return None
-    position, count = int(at[0]), dims[axis].as_int()
+    return _at(axis, int(at[0]), dims)
+
+
+def _at(axis: int, position: int, dims: Dims) -> _Part | None:
+    """The elements at a position of an axis, counted from its end where negative."""
+    count = dims[axis].as_int()
     if position < 0 and count is None:
         return None
     return _Part(axis, position + (count or 0) if position < 0 else position)
+
+
+def _split(scope: Scope, node: Node, index: int, part: _Part) -> _Part | None:
+    """A piece of one position, or one position of a piece. ONNX Runtime splits where several gather."""
+    axis, before = int(node.attributes.get("axis", 0)), 0
+    for value in node.outputs:
+        dims = scope.dims[value] if value >= 0 else None
+        if dims is None:
+            return None
+        axis += len(dims) if axis < 0 else 0
+        length = dims[axis].as_int()
+        if value == index and part.axis is None:
+            return _Part(axis, before) if length == 1 else None
+        if value == index:
+            return _Part(axis, before + part.at) if part.axis == axis else None
+        if length is None:
+            return None
+        before += length
+    return None
+
+
+def _sliced(scope: Scope, node: Node, dims: Dims) -> _Part | None:
+    """A slice of one position of an axis, all others whole."""
+    result = scope.dims[node.outputs[0]]
+    cut = [] if result is None else [k for k, (a, b) in enumerate(zip(dims, result, strict=True)) if a != b]
+    if result is None or len(cut) != 1 or result[cut[0]] != 1:
+        return None
+    starts, axes, steps = (
+        _argument(scope, node, k, name) for k, name in ((1, "starts"), (3, "axes"), (4, ""))
+    )
+    if not starts or axes is None or steps is None or any(step != 1 for step in steps):
+        return None
+    places = [int(axis) % len(dims) for axis in axes or range(len(starts))]
+    start = int(starts[places.index(cut[0])])
+    count = dims[cut[0]].as_int()
+    return _at(cut[0], start if count is None else max(start, -count), dims)
+
+
+def _argument(scope: Scope, node: Node, k: int, name: str) -> tuple[int | float, ...] | None:
+    """Constants that are an input, or an attribute in old opsets; none of them where neither is given."""
+    if name in node.attributes:
+        return tuple(node.attributes[name])
+    return _constants(scope, node.inputs[k]) if k < len(node.inputs) and node.inputs[k] >= 0 else ()
 
 
 def _compared(scope: Scope, node: Node, part: _Part) -> OneValue | None:

@@ -54,8 +54,47 @@ def spread(*names: str) -> list[onnx.NodeProto]:
     return found
 
 
-FORMS = {"Equal": compared, "OneHot": one_hot, "Equal, all at once": spread}
-MORE = {"depth": [6], "values": np.array([0, 1], dtype=np.int64), "last": [-1], "experts": list(range(6))}
+def split(*names: str) -> list[onnx.NodeProto]:
+    """What ONNX Runtime makes of several Gathers."""
+    pieces = [f"piece{k}" for k in range(6)]
+    found = [*one_hot(), node("Split", "turned each", " ".join(pieces), axis=0)]
+    for name in names:
+        piece = pieces[int(PICKED[name])]
+        found += [node("Squeeze", f"{piece} zero", f"is_{name}"), node("NonZero", f"is_{name}", f"at_{name}")]
+    return found
+
+
+def halved(*names: str) -> list[onnx.NodeProto]:
+    found = [*one_hot(), node("Split", "turned halves", "low high", axis=-3)]
+    for name in names:
+        half, place = ("low", name) if PICKED[name] < 3 else ("high", f"{name}_less_3")
+        found += [
+            node("Gather", f"{half} {place}", f"is_{name}"),
+            node("NonZero", f"is_{name}", f"at_{name}"),
+        ]
+    return found
+
+
+def sliced(*names: str) -> list[onnx.NodeProto]:
+    found = one_hot()
+    for name in names:
+        found += [
+            node("Slice", f"turned from_{name} to_{name} first", f"is_{name}"),
+            node("NonZero", f"is_{name}", f"at_{name}"),
+        ]
+    return found
+
+
+FORMS = {
+    "Equal": compared, "OneHot": one_hot, "Equal, all at once": spread, "OneHot, split": split,
+    "OneHot, halved": halved, "OneHot, sliced": sliced,
+}  # fmt: skip
+MORE = {
+    "each": [1] * 6, "halves": [3, 3], "zero": [0], "first": [-3], "from_two": [2], "to_two": [3],
+    "from_three": [-3], "to_three": [-2], "from_four": [4], "to_four": [5],
+    "three_less_3": np.int64(0), "four_less_3": np.int64(1),
+    "depth": [6], "values": np.array([0, 1], dtype=np.int64), "last": [-1], "experts": list(range(6)),
+}  # fmt: skip
 
 
 def facts(shapes: ModelShapes) -> set[Expr]:
@@ -142,6 +181,14 @@ def test_one_value_is_counted_once() -> None:
             node("Gather", "hot three", "is_three", axis=0),
             node("NonZero", "is_three", "at_three"),
         ],
+        # Two positions of a one-hot tensor at once, which are the same two.
+        [
+            node("OneHot", "p depth values", "hot", axis=0),
+            node("Split", "hot", "is_one is_two is_three", axis=0, num_outputs=3),
+            node("NonZero", "is_two", "at_two"),
+            node("Slice", "hot from_two to_four", "is_both"),
+            node("NonZero", "is_both", "at_three"),
+        ],
         # Repeated before they are counted.
         [
             node("Equal", "p two", "a"),
@@ -152,14 +199,14 @@ def test_one_value_is_counted_once() -> None:
             node("NonZero", "is_three", "at_three"),
         ],
     ],
-    ids=["two tensors", "sizes", "spread", "rows", "off", "repeated"],
+    ids=["two tensors", "sizes", "spread", "rows", "off", "pairs", "repeated"],
 )
 def test_other_masks_share_nothing(nodes: list[onnx.NodeProto]) -> None:
     inputs = [value("p", INT64, ["t", 4]), value("q", INT64, ["t", 4])]
     made = graph(
         [node("Shape", "q", "dims", start=0, end=1), node("Squeeze", "dims", "size"), *nodes],
         inputs, "at_two at_three", **PICKED, pair=[0, 1, 2, 2], depth=[6], turned=[1, 0], values=[0, 1],
-        twice=[3, 1, 1],
+        twice=[3, 1, 1], from_two=[2], to_four=[4],
     )  # fmt: skip
     shapes = infer(made)
     a, b = counts(shapes)
