@@ -45,7 +45,8 @@ class ShapeResult:
     `before_measured`: ONNX Runtime's graph and order under the memory settings of a planned session.
     `why_not` says why nothing is predicted, `reasons` what is not counted, `taken` which sizes that depend
     on data were read off the run. `least` is what no order of the graph goes below at this shape, None where
-    that depends on data.
+    that depends on data. `unpacked_in_use` and `unpacked_held`: of the planned file, its weights used as they
+    are in the file.
     """
 
     shape: Mapping[str, int]
@@ -68,6 +69,8 @@ class ShapeResult:
     taken: Mapping[str, int] = field(default_factory=dict)
     differences: tuple[Difference, ...] = ()
     least: int | None = None
+    unpacked_in_use: int | None = None
+    unpacked_held: int | None = None
 
     @property
     def equal(self) -> bool:
@@ -91,6 +94,13 @@ class ShapeResult:
         return self.held / self.shipped_held
 
     @property
+    def unpacked_ratios(self) -> tuple[float, float]:
+        """Arena in use and held, planned without weights laid out anew, over shipped."""
+        in_use = self.in_use if self.unpacked_in_use is None else self.unpacked_in_use
+        held = self.held if self.unpacked_held is None else self.unpacked_held
+        return in_use / self.shipped_in_use, held / self.shipped_held
+
+    @property
     def tensor_ratio(self) -> float:
         """Activations and outputs, planned over what would have run, both under the same memory settings."""
         return self.measured / self.before_measured if self.before_measured else 1.0
@@ -101,7 +111,9 @@ class ModelResult:
     """One model: how it was planned, and its rows. `failed` says in one line what went wrong, if anything.
 
     `peaks` are (shape, before, after, least possible) at shapes spread over the domain. `verified` are the
-    shapes at which outputs were equal, bit by bit. `notes` are remarks for the reader.
+    shapes at which outputs were equal, bit by bit. `notes` are remarks for the reader. `unpacked_equal`:
+    whether outputs are the original's, bit by bit, at the first shape, where neither has weights laid out
+    anew.
     """
 
     name: str
@@ -120,6 +132,7 @@ class ModelResult:
     shapes: tuple[ShapeResult, ...] = ()
     notes: tuple[str, ...] = ()
     failed: str = ""
+    unpacked_equal: bool | None = None
 
     @property
     def total_seconds(self) -> float:

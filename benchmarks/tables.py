@@ -113,7 +113,10 @@ def _summary(report: Report) -> list[str]:
         f"decided by the shape, {fates['kept']} kept the order that would have run. Proved optimal: "
         f"{sum(m.optimal for m in planned)}.\n"
         f"- Predicted peak = measured peak at {sum(r.predicted == r.measured for r in rows)} of {len(rows)} "
-        f"shapes; predicted = measured bytes after {equal:,} of {nodes:,} nodes."
+        f"shapes; predicted = measured bytes after {equal:,} of {nodes:,} nodes.\n"
+        f"- Where neither side has weights laid out anew, outputs are bit-equal in "
+        f"{sum(m.unpacked_equal is True for m in planned)} of "
+        f"{sum(m.unpacked_equal is not None for m in planned)} models."
     )
     lines = ["## In short", "", in_short, "", "Geometric means of ratios within this run:", ""]
     lines += _table(
@@ -124,14 +127,18 @@ def _summary(report: Report) -> list[str]:
             ("arena in use that no order goes below",
              *(mean_text(r.least_ratio or r.in_use_ratio for r in some) for some in (rows, largest)), ""),
             ("arena held", *(mean_text(r.held_ratio for r in some) for some in (rows, largest)), "0.40"),
+            ("arena in use, weights as they are in the file (`--no-prepacking`)",
+             *(mean_text(r.unpacked_ratios[0] for r in some) for some in (rows, largest)), "0.50"),
+            ("arena held, weights as they are in the file",
+             *(mean_text(r.unpacked_ratios[1] for r in some) for some in (rows, largest)), "0.40"),
             ("activations and outputs, over ONNX Runtime's order under the same memory settings",
              *(mean_text(r.tensor_ratio for r in some) for some in (rows, largest)), ""),
         ],
         "lrrr",
     )  # fmt: skip
     text = """What no order goes below: the certified bound of the graph at the shape and the weights that
-    ONNX Runtime lays out anew, over what it uses as shipped. Where that is above the target, only running
-    nodes again reaches it: [levels](results/levels.md)."""
+    ONNX Runtime lays out anew, over what it uses as shipped. Where that is above the target, only using
+    weights as they are in the file or running nodes again reaches it: [levels](results/levels.md)."""
     lines += ["", _prose(text)]
     return lines
 
@@ -162,19 +169,21 @@ def _prediction(report: Report) -> list[str]:
 def _shipped(report: Report) -> list[str]:
     rows = [
         (name, _shape(r.shape), _mib(r.shipped_in_use), _mib(r.in_use), f"{r.in_use_ratio:.2f}",
-         _ratio2(r.least_ratio), _mib(r.shipped_held), _mib(r.held), f"{r.held_ratio:.2f}", _mib(r.static),
+         _ratio2(r.least_ratio), _ratio2(r.unpacked_ratios[0]), _mib(r.shipped_held), _mib(r.held),
+         f"{r.held_ratio:.2f}", _ratio2(r.unpacked_ratios[1]), _mib(r.static),
          _mib(r.scratch))
         for name, r in _rows(report)
     ]  # fmt: skip
     titles = (
-        "model", "shape", "in use, shipped", "planned", "ratio", "no order below", "held, shipped", "planned",
-        "ratio", "static", "scratch",
+        "model", "shape", "in use, shipped", "planned", "ratio", "no order below", "not packed",
+        "held, shipped", "planned", "ratio", "not packed", "static", "scratch",
     )  # fmt: skip
     text = """MiB of the arena in the second run of the same shape: the most `in use` since the session was
     made, and what it has `held` of the system at the end. `shipped`: the model with ONNX Runtime's defaults.
     Both count weights laid out anew for the kernels (`static`) and kernels' own buffers and chunk slack
-    (`scratch`), here those of the planned file. `no order below`: the bound and `static`, over shipped."""
-    return ["## Beside ONNX Runtime as shipped", "", _prose(text), "", *_table(titles, rows, "llrrrrrrrrr")]
+    (`scratch`), here those of the planned file. `no order below`: the bound and `static`, over shipped. `not
+    packed`: weights used as they are in the file, which takes no `static` and more time."""
+    return ["## Beside ONNX Runtime as shipped", "", _prose(text), "", *_table(titles, rows, "llrrrrrrrrrrr")]
 
 
 def _plans(report: Report) -> list[str]:

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 
 from benchmarks.results import Difference, ModelResult, ShapeResult
 from onnx_symmem.api import Optimized, optimize
-from onnx_symmem.errors import DomainError, RunFailed, SymmemError
+from onnx_symmem.errors import DomainError, RunFailed, SymmemError, VerificationFailed
 from onnx_symmem.graph.load import external_entry, graphs_of, load_model
 from onnx_symmem.report.findings import full_shape
 from onnx_symmem.report.results import Optimization
 from onnx_symmem.run.baseline import baseline_settings
 from onnx_symmem.run.inputs import resolve_shape
 from onnx_symmem.run.measure import Measurement, measure
-from onnx_symmem.run.session import shipped
+from onnx_symmem.run.session import kept_for, shipped, unpacked
+from onnx_symmem.run.verify import verify
 from onnx_symmem.shapes.engine import infer_shapes
 
 __all__ = ["larger_shapes", "plan_only", "trial"]
@@ -58,7 +60,16 @@ def trial(
                     failed = "" if candidates is wanted[-1] else f"run: {error}"
                     continue
                 break
-        return _result(name, source, found, tuple(rows), failed)
+        equal = _equal_unpacked(path, planned, found, cases[0])
+        return replace(_result(name, source, found, tuple(rows), failed), unpacked_equal=equal)
+
+
+def _equal_unpacked(path: Path, planned: Path, found: Optimized, shape: Mapping[str, int]) -> bool:
+    shapes, level = infer_shapes(load_model(path).view()), found.figures.ort_level
+    try:
+        return bool(verify(path, planned, shapes, [shape], level=level, packing=False))
+    except VerificationFailed:
+        return False
 
 
 def plan_only(name: str, source: str, path: Path, tell: Tell = lambda _: None) -> ModelResult:
@@ -139,6 +150,7 @@ def _row(path: Path, planned: Path, found: Optimized, shape: Mapping[str, int]) 
     after = measure(planned, shape, latency_runs=0)
     level = found.figures.ort_level
     before = measure(path, shape, settings=baseline_settings(level), runs=1, latency_runs=0, shapes=known)
+    bare = measure(planned, shape, settings=unpacked(kept_for(load_model(planned))), latency_runs=0)
     plain = measure(path, shape, settings=shipped(), latency_runs=0, shapes=known)
     formulas = _predicted(found, shape)
     return ShapeResult(
@@ -162,6 +174,8 @@ def _row(path: Path, planned: Path, found: Optimized, shape: Mapping[str, int]) 
         taken=dict(after.prediction.taken),
         differences=_differences(after),
         least=formulas[2],
+        unpacked_in_use=bare.runs[-1].in_use_peak,
+        unpacked_held=bare.runs[-1].held,
     )
 
 

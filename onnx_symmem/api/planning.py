@@ -23,7 +23,7 @@ from onnx_symmem.run.deployment import SESSION_FILE, deployment_files, settings_
 from onnx_symmem.run.inputs import Fill
 from onnx_symmem.run.optimized import OptimizedModel, OptimizeOptions
 from onnx_symmem.run.pipeline import optimize_model
-from onnx_symmem.run.session import SessionSettings, kept_for
+from onnx_symmem.run.session import SessionSettings, kept_for, unpacked
 from onnx_symmem.run.session import create_session as make_session
 from onnx_symmem.run.several import SCOPES, LevelWish
 from onnx_symmem.run.snippets import LANGUAGES, snippet
@@ -163,19 +163,27 @@ def _ways(provider: str, recompute: bool | None, offload: bool | None, delivery:
 
 
 def create_session(
-    model: Any, provider: str | None = None, settings: SessionSettings | None = None
+    model: Any,
+    provider: str | None = None,
+    settings: SessionSettings | None = None,
+    *,
+    prepacking: bool = True,
 ) -> onnxruntime.InferenceSession:
     """An ONNX Runtime session that runs a planned model exactly as planned.
 
     provider: `cpu` or `cuda`; default: what the settings say, else cpu.
     settings: those of the session. Default: MODEL.session.json where that lies beside the file, was written
         for the same plan and says the same provider; else those the model says it was planned for.
+    prepacking: False: weights are used as they are in the file, which takes less memory and more time on the
+        CPU, and may change last bits of the outputs.
 
     Errors: ModelFileError, UsageError, RunFailed. Source: docs/deployment.md has the settings and why.
     """
     loaded = load_model(model)
     check_external_data(loaded)
     settings = settings or settings_beside(loaded, provider) or kept_for(loaded, provider or "cpu")
+    if not prepacking:
+        settings = unpacked(settings)
     # From a path ONNX Runtime maps the weights file instead of reading it.
     return make_session(loaded if loaded.path is None else loaded.path, settings)
 

@@ -16,7 +16,7 @@ from onnx_symmem.run.deployment import read_settings, settings_beside
 from onnx_symmem.run.doctor import OPTIONS, diagnose
 from onnx_symmem.run.inputs import Fill
 from onnx_symmem.run.measure import measure
-from onnx_symmem.run.session import SessionSettings, kept_for
+from onnx_symmem.run.session import SessionSettings, kept_for, unpacked
 from onnx_symmem.run.session import shipped as shipped_settings
 
 __all__ = ["compare", "doctor", "measure", "run"]
@@ -34,6 +34,7 @@ def run(
     provider: str = "cpu",
     inputs: Mapping[str, Fill] | None = None,
     runs: int = 2,
+    prepacking: bool = True,
     progress: _Progress | None = None,
 ) -> MeasuredRun:
     """Run a model as planned at the shape `at`, and put prediction and measurement side by side.
@@ -45,15 +46,18 @@ def run(
     inputs: how to fill inputs, an array or a text such as `randint:0:100` per name; default: what the
         model's operators need.
     runs: how many runs are measured, in one session.
+    prepacking: whether kernels may lay weights out anew, as `create_session` has it.
     progress: called with (stage, steps done, steps in all).
 
     Errors: ModelFileError, DomainError, UsageError, RunFailed. Source: ONNX Runtime's profile of each node,
     `mem_bytes_requested_in_use` (docs/method.md, "Bytes").
     """
+    loaded = load_model(model)
+    settings = kept_for(loaded, provider)
     found = measure(
-        model,
+        loaded,
         at,
-        provider=provider,
+        settings=settings if prepacking else unpacked(settings),
         overrides=inputs,
         runs=runs,
         latency_runs=max(_LATENCY_RUNS, runs),

@@ -20,7 +20,7 @@ import re
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ __all__ = [
     "reason_of",
     "run_session",
     "shipped",
+    "unpacked",
 ]
 
 ModelSource = str | os.PathLike[str] | onnx.ModelProto | LoadedModel
@@ -70,6 +71,7 @@ _NO_SUCH_OP = (
     "Could not find an implementation for",
     "is under development and support for this is limited",
 )
+_UNPACKED = ("session.disable_prepacking", "1")
 _FOLDER = "session.model_external_initializers_file_folder_path"
 _SILENT = 4  # log severity "fatal": what goes wrong arrives as an exception
 
@@ -184,6 +186,16 @@ def shipped(provider: str = "cpu") -> SessionSettings:
         mem_reuse=True,
         arena="power_of_two",
     )
+
+
+def unpacked(settings: SessionSettings) -> SessionSettings:
+    """The settings with weights used as they are in the file.
+
+    On the CPU, kernels lay many weights out anew when a session is made and keep them beside those of the
+    file. Without that a session takes less memory and more time, and last bits of results may be others.
+    """
+    entries = tuple(entry for entry in settings.config if entry[0] != _UNPACKED[0])
+    return replace(settings, config=(*entries, _UNPACKED))
 
 
 _register = threading.Lock()

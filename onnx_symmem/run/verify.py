@@ -26,6 +26,7 @@ from onnx_symmem.run.session import (
     kept_for,
     label_of,
     run_session,
+    unpacked,
 )
 from onnx_symmem.shapes.table import ModelShapes
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["Verification", "verify"]
 
 _CHUNK = 1 << 20  # elements compared at a time
-_UNPACKED = ("session.disable_prepacking", "1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,7 @@ def verify(
     planned = load_model(result)
     after = replace(kept_for(planned, provider), intra_op_threads=1)
     if not packing:
-        before = replace(before, config=(*before.config, _UNPACKED))
-        after = replace(after, config=(*after.config, _UNPACKED))
+        before, after = unpacked(before), unpacked(after)
 
     def feeds(shape: Mapping[str, int]) -> dict[str, np.ndarray]:
         return generate_inputs(shapes, shape, overrides, seed)

@@ -21,6 +21,8 @@ ROW = ShapeResult(
     shipped_in_use=1500,
     shipped_held=4000,
     least=500,
+    unpacked_in_use=600,
+    unpacked_held=800,
 )
 MODEL = ModelResult(
     "small",
@@ -32,6 +34,7 @@ MODEL = ModelResult(
     order="greedy",
     in_place=(1, 3),
     peaks=(({"n": 512}, 4000, 3000, 2900),),
+    unpacked_equal=True,
     verified=({"n": 2}, {"n": 5}),
     shapes=(ROW, replace(ROW, shape={"n": 1}, shipped_in_use=900, in_use=900)),
 )

@@ -123,7 +123,21 @@ def test_nothing_measured():
 def test_use_that_no_order_goes_below_counts_the_bound_and_weights_laid_out_anew():
     text = results_page(report(MODEL))
     assert "| arena in use that no order goes below | 0.52 | 0.40 |" in section(text, "In short")
-    assert "| 0.50 | 0.40 | 0.00 |" in section(text, "Beside ONNX Runtime as shipped")
+    assert "| 0.50 | 0.40 | 0.40 | 0.00 |" in section(text, "Beside ONNX Runtime as shipped")
+
+
+def test_weights_that_are_not_laid_out_anew_have_columns_of_their_own():
+    text = results_page(report(MODEL))
+    short, table = section(text, "In short"), section(text, "Beside ONNX Runtime as shipped")
+    # 600 of 1500 and 600 of 900, 800 of 4000 twice
+    assert (
+        "| arena in use, weights as they are in the file (`--no-prepacking`) | 0.52 | 0.40 | 0.50 |" in short
+    )
+    assert "| arena held, weights as they are in the file | 0.20 | 0.20 | 0.40 |" in short
+    assert "| 0.25 | 0.20 |" in table
+    assert "bit-equal in 1 of 1 models" in short
+    other = replace(MODEL, unpacked_equal=False)
+    assert "bit-equal in 0 of 1 models" in section(results_page(report(other)), "In short")
 
 
 def test_use_stands_for_its_floor_where_that_depends_on_data():

@@ -1,10 +1,12 @@
 import threading
+from dataclasses import replace
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+from onnx_symmem import api
 from onnx_symmem.errors import ModelFileError, RunFailed, UnsupportedModel, UsageError
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.run import session as session_module
@@ -15,6 +17,7 @@ from onnx_symmem.run.session import (
     reason_of,
     run_session,
     shipped,
+    unpacked,
 )
 
 
@@ -178,3 +181,29 @@ def test_strings_and_sequences():
     x = np.ones(2, np.float32)
     (pair,) = run_session(create_session(identity(TensorProto.FLOAT, sequence=True)), {"x": x})
     assert [list(a) for a in pair] == [[1, 1], [1, 1]]
+
+
+def test_unpacked_weights_are_not_laid_out_anew(tmp_path):
+    """A weight that a MatMul reads is in the arena once more where kernels may pack it, and is not otherwise."""
+    rng = np.random.default_rng(0)
+    weight = numpy_helper.from_array(rng.standard_normal((256, 256)).astype(np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "product",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 256])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 256])],
+        [weight],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    packed, bare = (api.run(model, {"n": 4}, prepacking=value) for value in (True, False))
+    assert packed.static_bytes >= 4 * 256 * 256
+    assert bare.static_bytes < 4 * 256
+    assert bare.predicted_peak == bare.runs[0].requested_peak == packed.runs[0].requested_peak
+    feeds = {"x": rng.standard_normal((4, 256)).astype(np.float32)}
+    found = [api.create_session(model, prepacking=value).run(None, feeds)[0] for value in (True, False)]
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-4)
+
+
+def test_unpacked_is_said_once_and_the_rest_is_kept():
+    settings = replace(kept(), config=(("session.disable_prepacking", "0"), ("a", "b")))
+    assert unpacked(unpacked(settings)).config == (("a", "b"), ("session.disable_prepacking", "1"))
