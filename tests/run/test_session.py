@@ -183,8 +183,8 @@ def test_strings_and_sequences():
     assert [list(a) for a in pair] == [[1, 1], [1, 1]]
 
 
-def test_unpacked_weights_are_not_laid_out_anew(tmp_path):
-    """A weight that a MatMul reads is in the arena once more where kernels may pack it, and is not otherwise."""
+def test_unpacked_weights_are_not_laid_out_anew():
+    """The weight of a MatMul is in the arena once more where kernels may pack it, else it is not."""
     rng = np.random.default_rng(0)
     weight = numpy_helper.from_array(rng.standard_normal((256, 256)).astype(np.float32), "w")
     graph = helper.make_graph(
