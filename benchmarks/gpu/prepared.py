@@ -30,7 +30,7 @@ from onnx_symmem.expr.text import parse
 from onnx_symmem.graph.load import external_entry, load_model
 from onnx_symmem.order.limits import within_budget
 from onnx_symmem.remat.levels import LevelOptions
-from onnx_symmem.rewrite.versions import versions_of
+from onnx_symmem.rewrite.version_record import versions_of
 from onnx_symmem.run.optimized import OptimizeOptions
 from onnx_symmem.run.pipeline import optimize_model
 from onnx_symmem.run.several import LevelWish

@@ -16,7 +16,6 @@ or what a first emission was seen to take.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,16 +36,13 @@ from onnx_symmem.rewrite.choice import FITS, LEAST, LIMIT, Guard
 from onnx_symmem.rewrite.expanded import expanded_infos, expanded_model, expanded_nodes
 from onnx_symmem.rewrite.guards import GuardNodes, guard_nodes
 from onnx_symmem.rewrite.hiding import hiding_inputs, is_vector_of_sizes
-from onnx_symmem.rewrite.reorder import EXECUTION_ORDER
 from onnx_symmem.rewrite.reticence import Reticence, reticent
 from onnx_symmem.rewrite.value_info import write_dims
+from onnx_symmem.rewrite.version_record import VersionRecord
 from onnx_symmem.shapes.names import dim_text
 from onnx_symmem.shapes.table import ModelShapes
 
-__all__ = ["BRANCH", "NO_LIMIT", "VERSIONS", "Version", "emit_versions", "versions_of"]
-
-VERSIONS = "onnx_symmem.versions"
-"""Key of the model's metadata that describes its versions, as JSON."""
+__all__ = ["BRANCH", "NO_LIMIT", "Version", "emit_versions"]
 
 BRANCH = "symmem/versions"
 """How the names of the Ifs begin whose branches are versions."""
@@ -104,15 +100,6 @@ def emit_versions(
         less or Reticence(),
     )  # fmt: skip
     return emission.result()
-
-
-def versions_of(model: onnx.ModelProto) -> dict[str, Any] | None:
-    """What the metadata says of a model's versions; None where it has none."""
-    for entry in model.metadata_props:
-        if entry.key == VERSIONS:
-            found: dict[str, Any] = json.loads(entry.value)
-            return found
-    return None
 
 
 class _Emission:
@@ -393,35 +380,11 @@ class _Emission:
             }
             for version, formulas in zip(self.versions, peaks, strict=True)
         ]
-        document: dict[str, Any] = {
-            "format": 1,
-            "branches": self.branch,
-            "policy": self.policy,
-            "outside": len(entries) - 1 if self.policy == FITS else 0,
-            "domain": _facts(self.domain, self.shapes.input_symbols),
-            "largest_sum": 1 << 62,
-            "overhead_bytes": overhead,
-            "versions": entries,
-        }
-        if self.policy == FITS:
-            document["limit"] = {"input": LIMIT, "default": self.limit}
-        if any(v.expansion.offloaded for v in self.versions):
-            document["needs"] = "onnxruntime"  # MemcpyToHost and MemcpyFromHost are no operators of ONNX
-        if chosen is not None:
-            document["only"] = chosen
-        kept = [e for e in result.metadata_props if e.key not in (VERSIONS, EXECUTION_ORDER)]
-        del result.metadata_props[:]
-        result.metadata_props.extend(kept)
-        result.metadata_props.add(key=EXECUTION_ORDER, value=self.rule)
-        result.metadata_props.add(key=VERSIONS, value=json.dumps(document))
-
-
-def _facts(domain: Domain, symbols: Iterable[str]) -> dict[str, Any]:
-    ranges = {s: str(domain.range_of(s)) for s in symbols}
-    equal = {name: str(expr) for name, expr in domain.equalities.items()}
-    told = set(symbols)
-    facts = [f"{fact} >= 0" for fact in domain.facts() if fact.symbols() <= told]
-    return {"ranges": ranges, "equal": equal, "facts": facts}
+        offloads = any(v.expansion.offloaded for v in self.versions)
+        VersionRecord(
+            self.branch, self.policy, self.domain, self.shapes.input_symbols, self.limit, self.rule, overhead,
+            entries, chosen, offloads,
+        ).write(result)  # fmt: skip
 
 
 def _info_bytes(info: ValueInfoProto) -> int:

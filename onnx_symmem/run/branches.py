@@ -20,7 +20,7 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.memory.profile import BOUND, EXACT, UNKNOWN, MemoryProfile
 from onnx_symmem.rewrite.choice import LIMIT
-from onnx_symmem.rewrite.versions import versions_of
+from onnx_symmem.rewrite.version_record import versions_of
 from onnx_symmem.run.session import kept
 from onnx_symmem.shapes.table import ModelShapes
 

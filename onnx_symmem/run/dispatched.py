@@ -22,7 +22,8 @@ from onnx_symmem.order.dispatch import Dispatch, DispatchLimits, no_worse_than_o
 from onnx_symmem.remat.expansion import expand
 from onnx_symmem.remat.schedule import schedule_of
 from onnx_symmem.rewrite.choice import LEAST
-from onnx_symmem.rewrite.versions import Version, emit_versions, versions_of
+from onnx_symmem.rewrite.version_record import versions_of
+from onnx_symmem.rewrite.versions import Version, emit_versions
 from onnx_symmem.run.written import WrittenPeaks, most_above, written_peaks
 from onnx_symmem.shapes.table import ModelShapes
 

@@ -30,7 +30,7 @@ from onnx_symmem.rewrite.reticence import Reticence
 from onnx_symmem.rewrite.separation import separate_buffers
 from onnx_symmem.rewrite.unknown_dims import with_unknown_dims
 from onnx_symmem.rewrite.value_info import optional_values
-from onnx_symmem.rewrite.versions import versions_of
+from onnx_symmem.rewrite.version_record import versions_of
 from onnx_symmem.run.unchanged import Place, changed_results, placed_nodes
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import GraphShapes

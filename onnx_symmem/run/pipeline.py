@@ -35,7 +35,7 @@ from onnx_symmem.order.steering import steering_shapes
 from onnx_symmem.rewrite.choice import FITS
 from onnx_symmem.rewrite.reorder import DELIVERIES, reorder_nodes
 from onnx_symmem.rewrite.value_info import write_dims
-from onnx_symmem.rewrite.versions import versions_of
+from onnx_symmem.rewrite.version_record import versions_of
 from onnx_symmem.run.baseline import baseline_plan, file_order, settled_baseline, usable_baseline
 from onnx_symmem.run.delivery import deliver_anchored
 from onnx_symmem.run.deployment import deployment_files

@@ -32,7 +32,8 @@ from onnx_symmem.remat.floor import AnyFloor, any_floor
 from onnx_symmem.remat.levels import Level, LevelOptions, plan_levels
 from onnx_symmem.remat.schedule import check_schedule
 from onnx_symmem.rewrite.choice import FITS
-from onnx_symmem.rewrite.versions import Version, emit_versions, versions_of
+from onnx_symmem.rewrite.version_record import versions_of
+from onnx_symmem.rewrite.versions import Version, emit_versions
 from onnx_symmem.run.kept_levels import KeptByFile
 from onnx_symmem.run.written import main_peak, most_above, written_peaks
 from onnx_symmem.shapes.table import ModelShapes

@@ -14,7 +14,7 @@ from models.build import build
 from onnx_symmem import api
 from onnx_symmem.report.results import VerifiedShape
 from onnx_symmem.report.text.optimization import show_optimization
-from onnx_symmem.rewrite.versions import versions_of
+from onnx_symmem.rewrite.version_record import versions_of
 
 QUICK = (
     "--no-verify",

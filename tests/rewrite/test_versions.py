@@ -24,7 +24,8 @@ from onnx_symmem.remat.expansion import expand
 from onnx_symmem.remat.levels import LevelOptions, plan_levels
 from onnx_symmem.remat.schedule import Schedule, schedule_of
 from onnx_symmem.rewrite.reorder import execution_order_of
-from onnx_symmem.rewrite.versions import NO_LIMIT, Version, emit_versions, versions_of
+from onnx_symmem.rewrite.version_record import versions_of
+from onnx_symmem.rewrite.versions import NO_LIMIT, Version, emit_versions
 from onnx_symmem.run.branches import branches_of
 from onnx_symmem.run.measure import measure
 from onnx_symmem.run.session import create_session, kept, kept_for, run_session, shipped

@@ -20,7 +20,7 @@ from onnx_symmem.remat.expansion import expand
 from onnx_symmem.remat.schedule import Step, never_again, schedule_of
 from onnx_symmem.report.memory import memory_report
 from onnx_symmem.rewrite.choice import LIMIT
-from onnx_symmem.rewrite.versions import versions_of
+from onnx_symmem.rewrite.version_record import versions_of
 from onnx_symmem.run import dispatched
 from onnx_symmem.run.at_load import keys_at_load
 from onnx_symmem.run.branches import branches_of

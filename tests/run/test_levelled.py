@@ -10,7 +10,7 @@ from onnx_symmem.errors import LimitNotMet, UnsupportedModel, UsageError
 from onnx_symmem.order.limits import SearchLimits, within_budget
 from onnx_symmem.remat.levels import LevelOptions
 from onnx_symmem.rewrite.choice import LIMIT
-from onnx_symmem.rewrite.versions import versions_of
+from onnx_symmem.rewrite.version_record import versions_of
 from onnx_symmem.run.measure import measure
 from onnx_symmem.run.optimized import OptimizedModel, OptimizeOptions
 from onnx_symmem.run.pipeline import optimize_model
