@@ -46,7 +46,9 @@ def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimizatio
     before = peak_values(choice.before.members, samples, found.before.label, left_out(found.before))
     after = peak_values(found.after.members, samples, chosen.profile.label, left_out(chosen.profile))
     known = [a is not None and b is not None for (_, b), (_, a) in zip(before.at, after.at, strict=True)]
-    least_known = peak_values(found.bound.members, samples, "bound")
+    # Orders do not bound the one level of a model without symbolic dims where that repeats operators.
+    repeats = None if found.levels is None or not found.levels.only else found.levels.floor.peak
+    least_known = peak_values((repeats or found.bound).members, samples, "bound")
     return Optimization(
         model=found.source.label,
         out=None if out is None else str(out),
@@ -62,7 +64,7 @@ def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimizatio
         after=after,
         lower_bound=least_known,
         floor=tuple(
-            None if least is None else max(floor, least)
+            None if least is None else least if repeats else max(floor, least)
             for floor, (_, least) in zip(found.floor, least_known.at, strict=True)
         ),
         explanation=found.explanation,
@@ -73,7 +75,7 @@ def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimizatio
         in_place_after=in_place_count(chosen.profile),
         never_worse=found.never_worse,
         # What is not counted may depend on the order.
-        optimal=found.optimal and chosen.profile.label != UNKNOWN,
+        optimal=found.optimal and chosen.profile.label != UNKNOWN and repeats is None,
         candidates=tuple(
             Candidate(
                 t.name, tuple(p if k else None for p, k in zip(t.peaks, known, strict=False)), t.outcome

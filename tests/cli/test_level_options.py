@@ -50,6 +50,27 @@ def test_levels_without_a_limit_leave_it_to_the_run(command, folder, train):
     assert more["list"][-1]["needed"][-1] > levels["list"][-1]["needed"][-1]
 
 
+def test_what_orders_are_above_bounds_no_level_that_repeats(command, folder):
+    model = build("transformer_train", layers=1, width=64)
+    for dim in (d for i in (*model.graph.input, *model.graph.output) for d in i.type.tensor_type.shape.dim):
+        dim.dim_value = {"batch": 8, "seq": 128}.get(dim.dim_param, dim.dim_value)
+    onnx.save(model, folder / "fixed.onnx")
+    argv = ("optimize", "fixed.onnx", "-o", "levels.onnx", "--no-verify", "--ort-level", "none", "--json")
+    free = json.loads(command(*argv, "--levels", "1").out)
+    assert free["levels"]["list"][0]["runs_at"] == [0]
+    (first,), (second,) = (level["needed"] for level in free["levels"]["list"])
+    held = json.loads(command(*argv, "--levels", "1", "--memory-limit", str((first + second) // 2)).out)
+    assert held["levels"]["list"][1]["runs_at"] == [0]
+    bytes_of = {
+        key: [found["peak"][key]["at"][0]["bytes"] for found in (free, held)]
+        for key in ("after", "lower_bound")
+    }
+    assert bytes_of["after"][1] < bytes_of["lower_bound"][0] <= bytes_of["after"][0]
+    assert bytes_of["lower_bound"][1] <= bytes_of["after"][1]
+    assert held["peak"]["no_order_below"] == [bytes_of["lower_bound"][1]]
+    assert not held["optimal"]
+
+
 def test_asking_for_recomputes_asks_for_levels(command, train):
     assert _levels(command(*train, "--recompute", "--max-slowdown", "1.05", "--json"))["list"][1:]
     assert _levels(command(*train, "--json")) is None
