@@ -21,10 +21,11 @@ from onnx_symmem.memory.sizes import ValueSizes
 from onnx_symmem.order.candidates import CandidateOrder, CandidateSearch, Tick, rank
 from onnx_symmem.order.limits import SearchLimits
 from onnx_symmem.order.selection import OrderChoice, allowance, choose_order
-from onnx_symmem.order.steering import shapes_of_members
+from onnx_symmem.order.steering import shapes_of_members, steering_shapes, usual_shapes
 
 __all__ = ["PlannedOrder", "plan_order", "whole_shape"]
 
+_BETWEEN, _SEED = 4, 3  # shapes that are added where no other is asked for, and what draws them
 _PER_ROUND = 2  # shapes that are added at a time
 _OF_MEMBERS, _TOLD = 4, 2  # shapes that are added where the best order is proved, and how often
 
@@ -66,6 +67,7 @@ def plan_order(
     search.steer(shapes, [base.at(shape) for shape in shapes])
     memo: dict[tuple[int, ...], tuple[Peak, PlanOrder]] = {}
     told = 0
+    between: list[Mapping[str, int]] = []
     for number in range(search.limits.rounds + 1):
         candidates = search.candidates()
         choice = choose_order(
@@ -81,6 +83,8 @@ def plan_order(
             new, more = [], _OF_MEMBERS if told < _TOLD else 0
             told += 1
         new += shapes_of_members(choice.after.members, domain, (*search.shapes, *new), more)
+        if not new and not between:
+            new = between = _between(domain, search.shapes)
         if not new:
             break
         limit = [base.at(shape) for shape in (*search.shapes, *new)]
@@ -90,6 +94,21 @@ def plan_order(
     floor = tuple(int(b) for b in search.bound(len(shapes)).bytes)
     special = search.specialists() if specialists else ()
     return PlannedOrder(replace(choice, tried=tried), candidates, search.shapes, notices, special, floor)
+
+
+def _between(domain: Domain, shapes: Sequence[Mapping[str, int]]) -> list[Mapping[str, int]]:
+    """Further shapes as they are run, between the corners and the middle of the domain.
+
+    Sizes that are rounded up compare otherwise there.
+    """
+    names = [name for name in (shapes[0] if shapes else {}) if name not in domain.equalities]
+    corners = len(steering_shapes(domain, names))
+    found: list[Mapping[str, int]] = []
+    for usual in usual_shapes(domain, names, corners + 2 * _BETWEEN, seed=_SEED)[corners:]:
+        shape = {name: usual[name] for name in shapes[0] if name in usual}
+        if shape.keys() == shapes[0].keys() and shape not in shapes:
+            found.append(shape)
+    return found[:_BETWEEN]
 
 
 def whole_shape(

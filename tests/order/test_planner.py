@@ -72,6 +72,16 @@ def test_the_same_input_gives_the_same_choice():
     assert [c.peaks for c in one.candidates] == [c.peaks for c in two.candidates]
 
 
+def test_shapes_between_the_given_ones_are_looked_at_before_the_search_ends():
+    found = planned(branches([(1, 8), (8, 1), (3, 3)]), Domain())
+    more = found.shapes[len(SAMPLES) :]
+    assert found.shapes[: len(SAMPLES)] == SAMPLES
+    assert len(more) >= 4
+    assert len({tuple(shape.items()) for shape in found.shapes}) == len(found.shapes)
+    assert any(1 < shape["batch"] < 512 and shape["batch"] != shape["seq"] for shape in more)
+    assert all(len(c.peaks) == len(found.shapes) for c in found.candidates)
+
+
 def test_a_witness_keeps_its_sizes_and_the_others_follow():
     n, m = Expr.symbol("n"), Expr.symbol("m")
     domain = Domain().with_inequality(m - 2 * n)
