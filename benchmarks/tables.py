@@ -70,7 +70,11 @@ def _paragraph(report: Report) -> str:
         f"Geometric means, planned over shipped: in use **{mean_text(r.in_use_ratio for r in largest)}**, "
         f"held **{mean_text(r.held_ratio for r in largest)}** at these shapes "
         f"({mean_text(r.in_use_ratio for r in rows)} and {mean_text(r.held_ratio for r in rows)} over all "
-        f"{len(rows)}). Prediction and measurement agree after every node, to the byte, at {equal} of "
+        f"{len(rows)}); with weights used as they are in the file (`--no-prepacking`) "
+        f"{mean_text(r.unpacked_ratios[0] for r in largest)} and "
+        f"{mean_text(r.unpacked_ratios[1] for r in largest)} "
+        f"({mean_text(r.unpacked_ratios[0] for r in rows)} and "
+        f"{mean_text(r.unpacked_ratios[1] for r in rows)}). Prediction and measurement agree after every node, to the byte, at {equal} of "
         f"{len(rows)} shapes."
     )
 
