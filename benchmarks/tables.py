@@ -74,8 +74,8 @@ def _paragraph(report: Report) -> str:
         f"{mean_text(r.unpacked_ratios[0] for r in largest)} and "
         f"{mean_text(r.unpacked_ratios[1] for r in largest)} "
         f"({mean_text(r.unpacked_ratios[0] for r in rows)} and "
-        f"{mean_text(r.unpacked_ratios[1] for r in rows)}). Prediction and measurement agree after every node, to the byte, at {equal} of "
-        f"{len(rows)} shapes."
+        f"{mean_text(r.unpacked_ratios[1] for r in rows)}). "
+        f"Prediction and measurement agree after every node, to the byte, at {equal} of {len(rows)} shapes."
     )
 
 
