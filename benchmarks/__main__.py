@@ -38,6 +38,7 @@ PARTS: Mapping[str, str] = {
     "levels": "recomputation: peak against added work on training graphs",
     "controls": "repeats that save nothing beside those that do, measured",
     "delivery": "models that keep their plan by themselves: order, peak, anchors, latency",
+    "regions": "an If around what differs between levels, beside whole schedules",
     "kept_levels": "levels that the file keeps by itself, in sessions that are told nothing",
     "arena": "what settings of a session do to memory in use and held",
 }

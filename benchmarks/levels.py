@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.case import Shape, case_of
+from benchmarks.case import Case, Shape, case_of
 from benchmarks.document import Cell, Finding, Page, Picture, Table, geometric_mean
 from benchmarks.environment import Progress
 from benchmarks.families import graph_sources
@@ -43,7 +43,7 @@ from onnx_symmem.remat.tables import Tables, tables_of
 from onnx_symmem.remat.timeline import codes_of
 from onnx_symmem.shapes.engine import infer_shapes
 
-__all__ = ["TRAINING", "LevelTable", "level_table", "main", "run"]
+__all__ = ["TRAINING", "LevelTable", "level_table", "levels_from", "main", "run"]
 
 TRAINING: Mapping[str, Shape] = {
     "llama_4l_train": {"batch": 4, "seq": 256},
@@ -91,22 +91,28 @@ class LevelTable:
         return min(peak for peak, added, _ in self.ratios if added <= operations)
 
 
+def levels_from(case: Case, shape: Shape, options: LevelOptions) -> tuple[Level, ...]:
+    """Levels of a graph that are steered by one shape, from the order that is best there."""
+    given = {"onnxruntime": case.before.plan.order, "file": case.file}
+    planned = plan_order(case.prepared, case.sizes, case.domain, (shape,), case.before, given)
+    view, shapes = case.prepared["priority"].view, infer_shapes(case.model.view(), Domain())
+    order = priority_order(view, planned.choice.chosen.order)
+    return plan_levels(
+        shapes.graph, from_written(shapes.graph), shapes.domain, order, [shape], options,
+        opsets=case.model.view().opsets,
+    )  # fmt: skip
+
+
 def level_table(
     name: str, model: LoadedModel, level: str, shape: Shape | None, options: LevelOptions
 ) -> LevelTable:
     """Plan the order, then levels from it."""
     case = case_of(model, level)
     shape = shape or case.shapes[len(case.shapes) // 2]
-    given = {"onnxruntime": case.before.plan.order, "file": case.file}
-    planned = plan_order(case.prepared, case.sizes, case.domain, (shape,), case.before, given)
-    order = planned.choice.chosen.order
     view = case.prepared["priority"].view
     shapes = infer_shapes(model.view(), Domain())
     start = time.perf_counter()
-    levels = plan_levels(
-        shapes.graph, from_written(shapes.graph), shapes.domain, priority_order(view, order), [shape],
-        options, opsets=model.view().opsets,
-    )  # fmt: skip
+    levels = levels_from(case, shape, options)
     seconds = time.perf_counter() - start
     floor = any_floor(case.prepared["priority"], case.sizes, shapes.domain)
     pins = [p for p in floor.pins(shape) if p.bytes.evaluate(shape)]
