@@ -20,6 +20,7 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.graph.view import NODE, GraphView
 from onnx_symmem.memory.plan import PlanInput
 from onnx_symmem.memory.sizes import ValueSizes
+from onnx_symmem.rewrite.free_names import FreeNames
 
 __all__ = ["Anchor", "add_anchors", "unread_results", "with_anchors"]
 
@@ -61,15 +62,7 @@ def add_anchors(model: onnx.ModelProto, anchors: Sequence[Anchor], purpose: str 
     result = onnx.ModelProto()
     result.CopyFrom(model)
     graph = result.graph
-    taken = {name for node in graph.node for name in (node.name, *node.output)}
-    taken |= {i.name for i in graph.input} | {t.name for t in graph.initializer}
-
-    def fresh(name: str) -> str:
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        return name
-
+    fresh = FreeNames(graph).fresh
     zero = fresh(f"{purpose}/zero") if any(anchor.empty for anchor in anchors) else ""
     if zero:
         graph.initializer.append(helper.make_tensor(zero, onnx.TensorProto.INT64, [1], [0]))

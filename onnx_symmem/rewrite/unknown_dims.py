@@ -15,6 +15,7 @@ from onnx import NodeProto, helper
 
 from onnx_symmem.graph.load import graphs_of
 from onnx_symmem.rewrite.apart import add_defaults, zero_vector
+from onnx_symmem.rewrite.free_names import FreeNames
 
 __all__ = ["with_unknown_dims"]
 
@@ -31,15 +32,8 @@ def with_unknown_dims(model: onnx.ModelProto) -> onnx.ModelProto:
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
     if opset < _OLDEST_OPSET:
         return result
-    taken = {name for g in graphs_of(graph) for n in g.node for name in (n.name, *n.output, *n.input)}
-    taken |= {i.name for i in graph.input} | {t.name for t in graph.initializer}
-
-    def fresh(name: str) -> str:
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        return name
-
+    inner = (name for g in graphs_of(graph) for n in g.node for name in (n.name, *n.output, *n.input))
+    fresh = FreeNames(graph, inner).fresh
     weights = {t.name: t for t in graph.initializer}
     ranks = {
         i.name: len(i.type.tensor_type.shape.dim)

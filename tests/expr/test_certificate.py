@@ -105,10 +105,12 @@ def test_a_negative_coefficient_is_refused() -> None:
 
 
 def test_no_fact_is_spent_backwards() -> None:
-    found = certificate("shared")
-    assert isinstance(found.proof, Spend)
-    ((fact, often), *others) = found.proof.spent
-    # -(2*t - a - b - c) taken off is (2*t - a - b - c) given: it would prove what does not hold.
-    low = found.low + (found.domain.facts()[found.facts[fact]] * 2 * often)
-    assert not check(replace(found, low=low, proof=replace(found.proof, spent=((fact, -often), *others))))
-    assert not check(replace(found, proof=replace(found.proof, times=0, spent=())))
+    """Given, not taken off, 2*t - a - b - c would prove that a + b + c is never below 2*t."""
+    fact = EXPERTS.facts().index(parse("2*t - a - b - c"))
+    proof = Spend(1, ((0, -1),), Leaf((), ()))
+    claim = Certificate(
+        parse("2*t"), parse("a + b + c"), EXPERTS, "shared", ("a", "b", "c", "t"), (fact,), proof
+    )
+    assert not check(claim)
+    assert check(replace(claim, low=claim.high, high=claim.low, proof=replace(proof, spent=((0, 1),))))
+    assert not check(replace(claim, proof=replace(proof, times=0, spent=())))

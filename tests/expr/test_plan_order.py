@@ -134,6 +134,13 @@ def test_only_facts_of_the_domain_may_be_spent() -> None:
     assert not holds(spent=((fact, -times),))
     assert not holds(spent=((parse("5*t - 3*a - 3*b - 3*c"), times),))  # not known of the domain
     assert not holds(spent=((fact - 1, times),))
+    # What is not known would prove what does not hold.
+    wrong = plan_le([parse("3*a + 3*b + 3*c")], [parse("5*t")], EXPERTS)
+    assert wrong.witness is not None
+    made_up = Dominance(
+        wrong.lows[0], wrong.highs, (1,), "shared", spent=((parse("5*t - 3*a - 3*b - 3*c"), 1),)
+    )
+    assert not replace(wrong, proof=Part(EXPERTS, (made_up,))).check()
 
 
 def test_a_cut_leaves_legal_shapes_on_both_sides() -> None:
