@@ -87,6 +87,7 @@ def optimization_figures(found: OptimizedModel, out: Path | None) -> Optimizatio
         seconds=found.seconds,
         versions=() if found.dispatch is None else _versions(found.dispatch, samples),
         overhead_bytes=_overhead(found),
+        added_weights=found.added_weights,
         levels=None if found.levels is None else _levels(found.levels, samples),
         delivery=_delivery(found),
     )

@@ -281,8 +281,8 @@ class Optimization:
 
     `versions` are the orders among which the shapes of the inputs decide, empty where there is one only;
     `overhead_bytes` is by how much `after` is above `before` at most, 0 for an order that is never worse; of
-    levels it is about the first of them. `floor` are bytes that no order of the planned nodes is below at
-    each sample, and there only.
+    levels it is about the first of them. `added_weights` are bytes of constants that deciding takes. `floor`
+    are bytes that no order of the planned nodes is below at each sample, and there only.
     """
 
     model: str
@@ -311,6 +311,7 @@ class Optimization:
     seconds: Mapping[str, float]
     versions: tuple[VersionFigures, ...] = ()
     overhead_bytes: int = 0
+    added_weights: int = 0
     levels: LevelsFigures | None = None
     floor: tuple[int | None, ...] = ()
     explanation: OrderExplanation | None = None
@@ -343,6 +344,7 @@ class Optimization:
             "never_worse": self.never_worse,
             "versions": [v.to_json() for v in self.versions],
             "overhead_bytes": self.overhead_bytes,
+            "added_weights": self.added_weights,
             "levels": None if self.levels is None else self.levels.to_json(),
             "explanation": None if self.explanation is None else self.explanation.to_json(),
             "delivery": self.delivery.to_json(),

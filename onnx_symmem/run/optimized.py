@@ -51,7 +51,8 @@ class OptimizedModel:
     (at level none without verification it is left as it came), else it refers to its data file. `seconds`
     are per stage. `dispatch` are the orders among which the shapes decide, `levels` the schedules among which
     a memory limit decides, the first being the chosen order; None where that alone was written. `delivered`
-    is the model with anchors where they keep the order.
+    is the model with anchors where they keep the order. `added_weights` are bytes of constants with which
+    versions or levels are chosen.
     """
 
     source: LoadedModel
@@ -74,6 +75,7 @@ class OptimizedModel:
     floor: tuple[int, ...] = ()
     explanation: OrderExplanation | None = None
     delivered: Delivered | None = None
+    added_weights: int = 0
 
     @property
     def after(self) -> Peak:

@@ -52,6 +52,7 @@ from onnx_symmem.run.stated_domain import DomainSpec, domain_of
 from onnx_symmem.run.trials import runnable_shapes
 from onnx_symmem.run.verify import Verification, verify
 from onnx_symmem.run.version_trials import trials_of, verify_trials
+from onnx_symmem.run.written import added_weights
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import ModelShapes
 
@@ -187,19 +188,21 @@ def optimize_model(
                     clock.tick(comparing, 1, 4)
                     check_dispatch(dispatch, samples)
                     clock.tick(comparing, 2, 4)
-                    several = dispatch
+                    wanted = dispatch
                     proto, dispatch, more = dispatched_model(
-                        base, shapes, several, choice.before, samples, options.provider, floor=planned.floor
+                        base, shapes, wanted, choice.before, samples, options.provider, floor=planned.floor
                     )
                     notices += more
                 if dispatch is not None:
                     clock.tick(comparing, 3, 4)
-                    check_written(dispatch, several, choice.before, samples)
-                    plans = [version.peak.members for version in several.versions]
+                    check_written(dispatch, wanted, choice.before, samples)
+                    plans = [version.peak.members for version in wanted.versions]
                     optimal = least_le(plans, bound.members, shapes.domain).proved
         with clock.stage("write", "writing"):
             if proto is None:
                 proto = reorder_nodes(write_dims(base.proto, shapes), choice.chosen.file, choice.chosen.rule)
+            several = dispatch is not None or levels is not None
+            added = added_weights(base.proto, proto) if several else 0
             mark_blocks(proto)
             staged = None
             if out is not None or options.verify or not as_it_is:
@@ -228,7 +231,7 @@ def optimize_model(
     return OptimizedModel(
         model, options.provider, level, notices, shapes, samples, before, choice, bound, optimal,
         "default" if level == "none" else f"default at {level}", verified, files, proto, clock.seconds,
-        dispatch, levels, planned.floor, explanation, delivered,
+        dispatch, levels, planned.floor, explanation, delivered, added,
     )  # fmt: skip
 
 

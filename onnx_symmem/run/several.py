@@ -2,7 +2,8 @@
 
 Levels are schedules of one model that repeat more and more for a lower peak; the first that fits the limit
 runs, the one that takes least where none does. What the limit covers is counted exactly as asked: outputs and
-activations always, inputs and weights where they are named, and a reserve for what no formula knows.
+activations always, inputs and weights where they are named, and a reserve for what no formula knows. The
+constants of the guard are weights of the file, too; how many there are is seen once it is emitted.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from onnx_symmem.rewrite.choice import FITS
 from onnx_symmem.rewrite.version_record import versions_of
 from onnx_symmem.rewrite.versions import Version, emit_versions
 from onnx_symmem.run.kept_levels import KeptByFile
-from onnx_symmem.run.written import main_peak, most_above, written_peaks
+from onnx_symmem.run.written import added_weights, main_peak, most_above, written_peaks
 from onnx_symmem.shapes.table import ModelShapes
 
 __all__ = ["SCOPES", "LevelPlan", "LevelWish", "levelled_model", "plan_limit"]
@@ -65,7 +66,8 @@ class LevelPlan:
     `written` are the peaks of the levels in the model as it is written, with all that choosing takes; without
     them that is bounded. By at most `overhead` bytes choosing raises the peak of the first level. `floor`
     bounds any schedule, whatever it repeats. `only` is the one level that was written where no shape is
-    symbolic, or there is only one. `work` are the operations of level 0.
+    symbolic, or there is only one. `work` are the operations of level 0. `constants` are bytes of weights
+    that the file has more than the model, of the guard; `counted` has them where the limit covers weights.
     """
 
     wish: LevelWish
@@ -77,6 +79,7 @@ class LevelPlan:
     only: int | None = None
     written: tuple[Peak, ...] = ()
     work: Expr = ZERO
+    constants: int = 0
 
     def peak(self, level: int) -> Peak:
         """The peak of a run of a level, with the guard before it."""
@@ -164,17 +167,18 @@ def levelled_model(
         expansion = expand(view, level.schedule, opsets)
         check_expansion(expansion)
         about = {"level": number, "operations": str(level.operations), "moved": str(level.moved)}
-        versions.append(Version(expansion, tuple(m + plan.counted for m in level.peak.members), about))
+        versions.append(Version(expansion, level.peak.members, about))
 
-    def emitted(versions: Sequence[Version], counted: bool = False) -> onnx.ModelProto:
+    def emitted(versions: Sequence[Version], around: Expr, counted: bool = False) -> onnx.ModelProto:
         less = None if kept is None else kept.less
+        whole = [replace(v, peaks=tuple(m + around for m in v.peaks)) for v in versions]
         proto = emit_versions(
-            base.proto, shapes, versions, FITS, limit=plan.wish.limit, counted=counted,
+            base.proto, shapes, whole, FITS, limit=plan.wish.limit, counted=counted,
             apart=kept is not None, less=less,
         )  # fmt: skip
         return proto if kept is None else kept.keeping(proto)
 
-    proto = emitted(versions)
+    proto, plan = _with_constants(base, plan, versions, emitted)
     said: Mapping[str, Any] = versions_of(proto) or {}
     plan = replace(plan, overhead=said.get("overhead_bytes", 0), only=said.get("only"))
     if plan.only is None:
@@ -187,6 +191,25 @@ def levelled_model(
         plan = replace(plan, overhead=most)
     _check_limit(plan, shapes, samples, label)
     return proto, plan
+
+
+def _with_constants(
+    base: LoadedModel, plan: LevelPlan, versions: Sequence[Version], emitted: _Emitted
+) -> tuple[onnx.ModelProto, LevelPlan]:
+    """A first model, and the plan that counts the constants of its guard where weights are counted."""
+    proto = emitted(versions, plan.counted)
+    # They are as large whatever they say, but for equal ones, which are one: the size rises to an end.
+    while added_weights(base.proto, proto) > plan.constants:
+        plan = _recounted(base, plan, proto)
+        proto = emitted(versions, plan.counted)
+    return proto, plan
+
+
+def _recounted(base: LoadedModel, plan: LevelPlan, proto: onnx.ModelProto) -> LevelPlan:
+    """The plan with as many bytes of constants as a model has."""
+    size = added_weights(base.proto, proto)
+    more = size - plan.constants if "weights" in plan.wish.counts else 0
+    return replace(plan, counted=plan.counted + more, constants=size)
 
 
 def _check_told(plan: LevelPlan, shapes: ModelShapes, label: str) -> None:
@@ -210,19 +233,16 @@ def _only(
     """The model of one level, chosen by what each takes in a file of its own, which reuses buffers."""
     proto, only, written = onnx.ModelProto(), 0, tuple[Peak, ...]()
     for _ in range(_EMISSIONS):
-        written = tuple(
-            main_peak(replace(base, proto=emitted([version])), plan.domain, provider) for version in versions
-        )
-        exact = [
-            replace(v, peaks=tuple(m + plan.counted for m in p.members))
-            for v, p in zip(versions, written, strict=True)
-        ]
-        proto = emitted(exact, True)
+        alone = [replace(base, proto=emitted([version], plan.counted)) for version in versions]
+        plan = max((_recounted(base, plan, model.proto) for model in alone), key=lambda p: p.constants)
+        written = tuple(main_peak(model, plan.domain, provider) for model in alone)
+        exact = [replace(v, peaks=p.members) for v, p in zip(versions, written, strict=True)]
+        proto = emitted(exact, plan.counted, True)
         only = (versions_of(proto) or {})["only"]
         # What one level was found to need is in the files of all afterwards.
         if main_peak(replace(base, proto=proto), plan.domain, provider).members == written[only].members:
             break
-    return proto, replace(plan, written=written, only=only)
+    return proto, replace(_recounted(base, plan, proto), written=written, only=only)
 
 
 def _counted(
@@ -241,23 +261,21 @@ def _counted(
     takes more in the file than by itself, the guard aside.
     """
     domain, compared = plan.domain, tuple[tuple[Expr, ...], ...]()
-    bounded = proto
+    bounded = proto, plan
     for _ in range(_EMISSIONS):
         found = written_peaks(replace(base, proto=proto), domain, provider)
         if found is None:
             break
         whole = tuple(found.whole(k) for k in range(len(versions)))
-        if compared == tuple(p.members for p in whole):
+        weights = added_weights(base.proto, proto)
+        if compared == tuple(p.members for p in whole) and plan.constants == weights:
             alone = plan.levels[0].peak.members
             most = most_above(whole[0].members, alone, domain, samples, max(bound, found.guard))
             return proto, replace(plan, written=whole, overhead=most)
-        compared = tuple(p.members for p in whole)
-        exact = [
-            replace(v, peaks=tuple(m + plan.counted for m in members))
-            for v, members in zip(versions, compared, strict=True)
-        ]
-        proto = emitted(exact, True)
-    return bounded, plan
+        compared, plan = tuple(p.members for p in whole), _recounted(base, plan, proto)
+        exact = [replace(v, peaks=members) for v, members in zip(versions, compared, strict=True)]
+        proto = emitted(exact, plan.counted, True)
+    return bounded
 
 
 def _check_limit(

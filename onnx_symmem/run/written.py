@@ -10,21 +10,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import onnx
+
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.expr.expression import Expr
-from onnx_symmem.graph.load import LoadedModel
+from onnx_symmem.graph.load import LoadedModel, graphs_of
 from onnx_symmem.memory.execution_order import default_order, priority_order
 from onnx_symmem.memory.peak import Peak, peak, peak_of
 from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import profile
-from onnx_symmem.memory.sizes import value_sizes
+from onnx_symmem.memory.sizes import tensor_bytes, value_sizes
 from onnx_symmem.rewrite.reorder import delivery_of, execution_order_of
 from onnx_symmem.run.at_load import keys_at_load
 from onnx_symmem.run.branches import branches_of
 from onnx_symmem.shapes.engine import infer_shapes
 
-__all__ = ["WrittenPeaks", "main_peak", "most_above", "written_peaks"]
+__all__ = ["WrittenPeaks", "added_weights", "main_peak", "most_above", "written_peaks"]
 
 _DRAWN = 256  # shapes at which is looked how far one peak is above another
 _PROOFS = 4  # sizes that are tried to be proved
@@ -80,6 +82,14 @@ def main_peak(model: LoadedModel, domain: Domain, provider: str = "cpu") -> Peak
     options = PlanOptions(provider, delivery_of(model.proto) == "anchors")
     prepared = prepare(shapes.graph.view, keys_at_load(model, shapes.graph), options, rule)
     return peak(profile(prepared.plan(rule(shapes.graph.view)), value_sizes(shapes.graph)), domain)
+
+
+def added_weights(base: onnx.ModelProto, written: onnx.ModelProto) -> int:
+    """Bytes of the weights that a model has and the one that it was made from has not."""
+    known = {t.name for graph in graphs_of(base.graph) for t in graph.initializer}
+    own = (t for graph in graphs_of(written.graph) for t in graph.initializer if t.name not in known)
+    sizes = (tensor_bytes(t.dims, t.data_type) for t in own)
+    return sum((size.as_int() or 0) for size in sizes if size is not None)
 
 
 def most_above(

@@ -3,12 +3,13 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from models.build import build
 from onnx_symmem.errors import LimitNotMet, UnsupportedModel, UsageError
 from onnx_symmem.order.limits import SearchLimits, within_budget
 from onnx_symmem.remat.levels import LevelOptions
+from onnx_symmem.report.capacity import check_budget, model_demand
 from onnx_symmem.rewrite.choice import LIMIT
 from onnx_symmem.rewrite.version_record import versions_of
 from onnx_symmem.run.measure import measure
@@ -89,9 +90,23 @@ def test_what_the_limit_covers_is_counted_as_asked(free):
     plan = _optimized(counts=("activations",), reserve=1000).levels
     assert plan.counted == 1000
     both = free.levels.counted.evaluate(LARGE)
-    assert both == 4 * 64 * 8 * 128 + 8 * 8 * 128 + free.choice.chosen.profile.weights.evaluate({})
+    weights = free.choice.chosen.profile.weights.evaluate({}) + free.levels.constants
+    assert both == 4 * 64 * 8 * 128 + 8 * 8 * 128 + weights
     with pytest.raises(UsageError, match="has to count activations"):
         _optimized(counts=("weights",))
+
+
+def test_the_constants_of_the_guard_are_weights_that_the_limit_covers(free):
+    """As `check` counts the file, weights and all, every level takes what the guard thinks it does."""
+    plan = free.levels
+    known = {t.name for t in free.source.proto.graph.initializer}
+    added = [t for t in free.proto.graph.initializer if t.name.startswith("symmem")]
+    assert not known & {t.name for t in added}
+    assert plan.constants == sum(numpy_helper.to_array(t).nbytes for t in added) > 8
+    for level in range(3):
+        limit = plan.needed(level, LARGE)
+        assert model_demand(free.proto, DOMAIN, limit=limit).demand.at(LARGE) == limit
+        assert check_budget(model_demand(free.proto, DOMAIN, limit=limit), limit, [LARGE]).holds
 
 
 def test_a_limit_that_cannot_be_met_says_what_stands_in_the_way(free):

@@ -109,12 +109,13 @@ def _peaks(console: Console, figures: Optimization) -> None:
 
 def _never_worse(figures: Optimization) -> str:
     """What holds at every shape, but for some bytes, and what deciding can add to it."""
-    added = figures.overhead_bytes
-    if not added:
-        return _PROOFS[figures.never_worse]
+    added, weights = figures.overhead_bytes, figures.added_weights
+    proof = _PROOFS[figures.never_worse]
     if not figures.versions and figures.levels is None:
-        return f"{_PROOFS[figures.never_worse]}, but for {added:,} bytes at most"
-    return f"{_PROOFS[figures.never_worse]}; deciding adds {added:,} bytes at most"
+        return f"{proof}, but for {added:,} bytes at most" if added else proof
+    takes = [f"{added:,} bytes at most"] if added else []
+    takes += [f"{weights:,} bytes of constants to the weights"] if weights else []
+    return f"{proof}; deciding adds {', and '.join(takes)}" if takes else proof
 
 
 def _levels(console: Console, figures: Optimization, found: LevelsFigures) -> None:
