@@ -1,5 +1,4 @@
 """Some nodes of a graph whose order is to be found: as part of an order, or apart from all orders.
-bounds.
 
 A *window* stands between fixed nodes of a known order: what is live before it and who reads after it is
 known. A *restriction* forgets all nodes but some: those keep their indirect dependences, and a buffer lives
@@ -17,7 +16,7 @@ import numpy as np
 from onnx_symmem.order.buffers import BufferGraph
 from onnx_symmem.order.moments import Moments
 
-__all__ = ["OrderProblem", "completed", "restriction", "window"]
+__all__ = ["OrderProblem", "completed", "nodes_of_window", "restriction", "window"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +41,23 @@ class OrderProblem:
     live: np.ndarray
 
 
+def nodes_of_window(
+    moments: Moments, order: Sequence[int], live: np.ndarray, start: int, end: int, small: float = 0.0
+) -> tuple[int, ...]:
+    """The nodes of `window`, at next to no cost: to see how many they are."""
+    nodes = tuple(order[start:end])
+    if not small:
+        return nodes
+    graph, counted = moments.graph, _counted(moments, live, small).tolist()
+    kept = (n for n in nodes if any(counted[b] for b in (*graph.makes[n], *graph.reads[n])))
+    return tuple(kept) or nodes
+
+
+def _counted(moments: Moments, live: np.ndarray, small: float) -> np.ndarray:
+    """Which buffers are not small at all shapes."""
+    return np.asarray((moments.sizes > small * live.max(axis=0, initial=0.0)).any(axis=1))
+
+
 def window(
     moments: Moments, order: Sequence[int], live: np.ndarray, start: int, end: int, small: float = 0.0
 ) -> OrderProblem:
@@ -50,27 +66,22 @@ def window(
     Buffers of less than the part `small` of the peak at all shapes count as nothing, and nodes that neither
     make nor read others are left out.
     """
-    graph = moments.graph
-    least = small * live.max(axis=0, initial=0.0)
-    counted = (moments.sizes > least).any(axis=1) if small else np.ones(len(moments.sizes), dtype=bool)
-    sizes = np.where(counted[:, None], moments.sizes, 0.0)
-    nodes = tuple(order[start:end])
+    graph, sizes, alloc = moments.graph, moments.sizes, moments.alloc
+    last = np.full(len(sizes), len(order))
+    last[moments.dying] = moments.last_use(moments.positions(order))
+    dies = last < end
     if small:
-        nodes = (
-            tuple(n for n in nodes if any(counted[b] for b in (*graph.makes[n], *graph.reads[n]))) or nodes
-        )
+        counted = _counted(moments, live, small)
+        dies &= counted
+        sizes = np.where(counted[:, None], sizes, 0.0)
+        alloc = np.zeros_like(alloc)
+        np.add.at(alloc, moments.producer[counted], sizes[counted])
+    nodes = nodes_of_window(moments, order, live, start, end, small)
     place = {node: k for k, node in enumerate(nodes)}
-    within = set(order[:end])
-    buffers: dict[int, int] = {}
-    for node in nodes:
-        for buffer in graph.reads[node]:
-            if (
-                not graph.pinned[buffer]
-                and counted[buffer]
-                and all(r in within for r in graph.readers[buffer])
-            ):
-                buffers.setdefault(buffer, len(buffers))
-    makes = np.array([sizes[list(graph.makes[n])].sum(axis=0) for n in nodes])
+    inner = dies.tolist()
+    read = dict.fromkeys(b for node in nodes for b in graph.reads[node] if inner[b])
+    buffers = {buffer: k for k, buffer in enumerate(read)}
+    makes = alloc[list(nodes)]
     if len(nodes) == end - start:
         before = tuple(tuple(place[p] for p in graph.predecessors[n] if p in place) for n in nodes)
     else:

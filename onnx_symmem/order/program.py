@@ -48,33 +48,38 @@ class Found:
 
 
 class _Tables:
-    """A segment's nodes and buffers by local number, padded to rectangles; the last column is for padding.
+    """A segment's nodes and buffers by local number, padded to rectangles.
 
-    Bytes are (shapes, nodes or buffers): arrays along many states are faster than along few shapes.
+    What is left to happen is counted in one row: predecessors per node, then readers per buffer, then one
+    column that padding points to. Bytes are (shapes, nodes or columns): arrays along many states are faster
+    than along few shapes.
     """
 
     def __init__(self, graph: BufferGraph, sizes: np.ndarray, segment: Segment) -> None:
         nodes = segment.nodes
         local = {node: k for k, node in enumerate(nodes)}
-        buffers: dict[int, int] = {}
+        buffers: dict[int, int] = {}  # by column
         for node in nodes:
             for buffer in graph.reads[node]:
                 if not graph.pinned[buffer] and buffer not in segment.lasting:
-                    buffers.setdefault(buffer, len(buffers))
-        none = len(buffers)
-        self.reads = _padded([[buffers[b] for b in graph.reads[n] if b in buffers] for n in nodes], none)
+                    buffers.setdefault(buffer, len(nodes) + len(buffers))
+        self.width = len(nodes) + len(buffers) + 1
+        reads = [[buffers[b] for b in graph.reads[n] if b in buffers] for n in nodes]
         after = [[local[s] for s in graph.successors[n] if s in local] for n in nodes]
-        self.after = _padded(after, len(nodes))
-        self.sizes = np.ascontiguousarray(np.vstack([sizes[list(buffers)], np.zeros((1, sizes.shape[1]))]).T)
+        self.reads = np.ascontiguousarray(_padded(reads, self.width - 1).T)
+        self.counted = _padded([a + r for a, r in zip(after, reads, strict=True)], self.width - 1)
+        own = np.zeros((self.width, sizes.shape[1]))
+        own[len(nodes) : -1] = sizes[list(buffers)]
+        self.sizes = np.ascontiguousarray(own.T)
         self.alloc = np.ascontiguousarray(
             np.array([sizes[list(graph.makes[n])].sum(axis=0) for n in nodes]).T
         )
-        left = [sum(r in local for r in graph.readers[b]) for b in buffers]
         waiting = [sum(p in local for p in graph.predecessors[n]) for n in nodes]
-        # No count is above that of the nodes; all states have theirs, so they are as short as can be.
-        kind = np.int16 if len(nodes) < 1 << 15 else np.int32
-        self.left = np.array([*left, 0], dtype=kind)
-        self.waiting = np.array([*waiting, 1], dtype=kind)
+        left = [sum(r in local for r in graph.readers[b]) for b in buffers]
+        # All states have their counts, so they are as short as can be.
+        most = max(*waiting, *left, 1)
+        kind = np.int8 if most < 1 << 7 else np.int16 if most < 1 << 15 else np.int32
+        self.left = np.array([*waiting, *left, 0], dtype=kind)
 
 
 def _padded(rows: Sequence[Sequence[int]], filler: int) -> np.ndarray:
@@ -100,14 +105,16 @@ def best_sequence(
     tables, count = _Tables(graph, sizes, segment), len(segment.nodes)
     # Sets are told apart by sums of random numbers; a mistake would cost quality, never correctness.
     names = np.random.default_rng(0).integers(1, 1 << 62, count, dtype=np.int64)
-    waiting, left = tables.waiting[None, :].copy(), tables.left[None, :].copy()
+    left = tables.left[None, :].copy()
     live, most, total = np.array(segment.live, dtype=np.float64)[:, None], np.zeros(1), np.zeros(1)
     below = np.asarray(caps)[:, None]
     key = np.zeros(1, dtype=np.int64)
     history: list[tuple[np.ndarray, np.ndarray]] = []
     work, exact = 0, True
     for _ in range(count):
-        state, node = np.divmod(np.flatnonzero(waiting == 0), count + 1)
+        ready = np.flatnonzero(left[:, :count] == 0)
+        state = ready // count
+        node = ready - state * count
         work += len(state)
         if work > most_work:
             return Found(None, False, work)
@@ -120,33 +127,33 @@ def best_sequence(
         if not len(state):
             return Found(None, exact, work)
         cost, after = moment.max(axis=0, initial=0.0), moment
-        for column in tables.reads[node].T:
-            dies = np.flatnonzero(left[state, column] == 1)
-            after[:, dies] -= tables.sizes[:, column[dies]]
-        safe = (after <= before).all(axis=0) & (cost <= np.maximum(most[state], _FLOOR))
-        forced = np.full(len(most), count)
-        np.minimum.at(forced, state[safe], node[safe])
-        kept = (forced[state] == count) | (forced[state] == node)
-        state, node, cost, after = state[kept], node[kept], cost[kept], after.compress(kept, axis=1)
-        most, total, key = np.maximum(most[state], cost), total[state] + cost, key[state] + names[node]
-        rank = np.lexsort((total, most, key))
-        first = np.ones(rank.size, dtype=bool)
-        first[1:] = key[rank][1:] != key[rank][:-1]
-        best = rank[first]
+        _free(after, tables, left, state, node)
+        safe = (after <= before).all(axis=0) & (cost <= np.maximum(most.take(state), _FLOOR))
+        if safe.any():
+            forced = np.full(len(most), count)
+            np.minimum.at(forced, state[safe], node[safe])
+            must = forced.take(state)
+            kept = (must == count) | (must == node)
+            state, node, cost, after = state[kept], node[kept], cost[kept], after.compress(kept, axis=1)
+        most, total = np.maximum(most.take(state), cost), total.take(state) + cost
+        key = key.take(state) + names.take(node)
+        best = _distinct(key, most, total)
         if best.size > states:
             exact = False
-            held, level = after[:, best].max(axis=0, initial=0.0), np.maximum(most[best], _FLOOR)
-            best = best[np.lexsort((key[best], total[best], held, level))[:states]]
-        state, node = state[best], node[best]
+            held, level = (
+                after.take(best, axis=1).max(axis=0, initial=0.0),
+                np.maximum(most.take(best), _FLOOR),
+            )
+            best = best.take(_first(level, held, total.take(best), key.take(best), states))
+        else:
+            best = best.take(np.argsort(key.take(best)))
+        state, node = state.take(best), node.take(best)
         most, total, key, live = most[best], total[best], key[best], after.take(best, axis=1)
-        waiting, left = waiting[state], left[state]
-        rows = np.arange(len(state))
-        waiting[rows, node] = -1
-        for column in tables.after[node].T:
-            waiting[rows, column] -= 1
-        for column in tables.reads[node].T:
-            left[rows, column] -= 1
-        waiting[:, count] = 1
+        left = left.take(state, axis=0)
+        rows = np.arange(0, left.size, tables.width)
+        counts = left.ravel()  # the same memory
+        counts[rows + node] = -1
+        counts[(rows[:, None] + tables.counted.take(node, axis=0)).ravel()] -= 1
         history.append((state, node))
     at = int(np.lexsort((total, most))[0])
     path: list[int] = []
@@ -154,3 +161,58 @@ def best_sequence(
         path.append(segment.nodes[int(node[at])])
         at = int(state[at])
     return Found(tuple(reversed(path)), exact, work)
+
+
+def _free(after: np.ndarray, tables: _Tables, left: np.ndarray, state: np.ndarray, node: np.ndarray) -> None:
+    """Take off, in place, what dies when each state's node runs."""
+    buffers = tables.reads.take(node, axis=1)
+    others = left.ravel().take(buffers + state * tables.width) != 1
+    np.putmask(buffers, others, tables.width - 1)
+    for column in buffers:
+        after -= tables.sizes.take(column, axis=1)
+
+
+def _distinct(key: np.ndarray, most: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """Of equal keys the place where `most` is least, then `total`, then the place itself; in any order."""
+    leader = _leaders(key)
+    least = np.full(key.size, np.inf)
+    np.minimum.at(least, leader, most)
+    among = np.where(most == least.take(leader), total, np.inf)
+    least.fill(np.inf)
+    np.minimum.at(least, leader, among)
+    tied = np.flatnonzero(among == least.take(leader))[::-1]
+    first = np.full(key.size, key.size)
+    first[leader.take(tied)] = tied  # of several, what is written last stays: the first place
+    return first[first < key.size]
+
+
+def _leaders(key: np.ndarray) -> np.ndarray:
+    """Per place one with an equal key, the same for all of these: sorting would take far longer."""
+    leader = np.arange(key.size)
+    bits = key.size.bit_length() + 1
+    places, shift = leader.copy(), 0
+    slots = np.empty(1 << bits, dtype=np.int64)
+    while places.size:
+        slot = (key.take(places) >> shift) & ((1 << bits) - 1)
+        slots[slot] = places
+        found = slots.take(slot)
+        same = key.take(found) == key.take(places)
+        leader[places[same]] = found[same]
+        # Others share the slot: every round settles one key of each at least.
+        places = places[~same]
+        shift = (shift + 7) % 40
+    return leader
+
+
+def _first(level: np.ndarray, held: np.ndarray, total: np.ndarray, key: np.ndarray, count: int) -> np.ndarray:
+    """The first `count` places by level, then by what is held, then total, then key."""
+    last = level.min()
+    if np.count_nonzero(level == last) < count:
+        last = np.partition(level, count - 1)[count - 1]
+    among, tied = np.flatnonzero(level < last), np.flatnonzero(level == last)
+    if among.size + tied.size > count:
+        some, more = held.take(tied), count - among.size
+        tied = tied[some <= np.partition(some, more - 1)[more - 1]]
+    among = np.concatenate([among, tied])
+    ranks = (key.take(among), total.take(among), held.take(among), level.take(among))
+    return among.take(np.lexsort(ranks)[:count])

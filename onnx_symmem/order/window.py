@@ -18,7 +18,7 @@ from onnx_symmem.order.cut import CutFinder
 from onnx_symmem.order.descent import split_by_cuts
 from onnx_symmem.order.downsets import DownSetProgram
 from onnx_symmem.order.moments import Moments, live_bytes
-from onnx_symmem.order.problem import completed, window
+from onnx_symmem.order.problem import completed, nodes_of_window, window
 from onnx_symmem.order.program import Segment, best_sequence
 from onnx_symmem.order.sinking import run_early, run_late
 from onnx_symmem.order.valleys import ValleySearch
@@ -246,9 +246,10 @@ class _Search:
         left = self.limits.pairs - self.pairs
         if left <= 0:
             return None
-        problem = window(self.moments, self.order, self.live, start, end, _SMALL)
-        if len(problem.nodes) > self.limits.part:
+        part = self.moments, self.order, self.live, start, end, _SMALL
+        if len(nodes_of_window(*part)) > self.limits.part:
             return None
+        problem = window(*part)
         found = ValleySearch(problem, _UNITS).below_caps(caps, min(left * _LOOKS, _ATTEMPT))
         self.pairs += found.work // _LOOKS
         if found.order is None and not found.exact:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from onnx_symmem.order.moments import Moments
-from onnx_symmem.order.program import Segment, best_sequence
+from onnx_symmem.order.program import Segment, _distinct, _first, best_sequence
 from tests.order.graphs import all_orders, peak, random_graph
 
 
@@ -51,3 +51,20 @@ def test_a_segment_keeps_what_later_nodes_read(seed):
     better = (*order[:start], *found.nodes, *order[end:])
     assert moments.along(better)[start:end].max() <= live[start:end].max()
     assert (moments.along(better)[end:] == live[end:]).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_equal_keys_the_least_is_kept_and_the_first_ones_by_rank_are_chosen(seed):
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 400))
+    # Keys that share their low bits meet in the same slots.
+    key = rng.integers(0, max(1, count // 3), count) << int(rng.choice([0, 30, 45]))
+    most, total = (rng.integers(0, 3, count).astype(float) for _ in range(2))
+    rank = np.lexsort((total, most, key))
+    first = np.append(True, key[rank][1:] != key[rank][:-1])
+    kept = _distinct(key, most, total)
+    assert sorted(kept.tolist()) == sorted(rank[first].tolist())
+    level, held = most[kept], rng.integers(0, 3, kept.size).astype(float)
+    for some in {1, kept.size // 2, kept.size} - {0}:
+        chosen = _first(level, held, total[kept], key[kept], some)
+        assert chosen.tolist() == np.lexsort((key[kept], total[kept], held, level))[:some].tolist()
