@@ -246,10 +246,10 @@ class _Search:
         left = self.limits.pairs - self.pairs
         if left <= 0:
             return None
-        part = self.moments, self.order, self.live, start, end, _SMALL
-        if len(nodes_of_window(*part)) > self.limits.part:
+        where = self.moments, self.order, self.live, start, end, _SMALL
+        if len(nodes_of_window(*where)) > self.limits.part:
             return None
-        problem = window(*part)
+        problem = window(*where)
         found = ValleySearch(problem, _UNITS).below_caps(caps, min(left * _LOOKS, _ATTEMPT))
         self.pairs += found.work // _LOOKS
         if found.order is None and not found.exact:
