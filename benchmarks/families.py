@@ -112,5 +112,5 @@ def _optimised(corpus: Path, name: str) -> tuple[LoadedModel, str]:
     if not is_complete(path):
         return load_model(path), "none"
     with tempfile.TemporaryDirectory(prefix="onnx-symmem-") as folder:
-        base, level, _ = usable_baseline(load_model(path), "extended", "cpu", Path(folder))
-    return base, level
+        base, _ = usable_baseline(load_model(path), "extended", "cpu", Path(folder))
+    return base, "extended"

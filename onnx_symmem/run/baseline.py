@@ -20,8 +20,10 @@ from onnx_symmem.graph.load import LoadedModel, load_model
 from onnx_symmem.graph.view import GraphView, ModelView
 from onnx_symmem.memory.execution_order import default_order
 from onnx_symmem.memory.plan import Plan, PlanOptions, prepare
+from onnx_symmem.run.added_nodes import as_loaded
 from onnx_symmem.run.at_load import keys_at_load
-from onnx_symmem.run.offline import OFFLINE_LEVELS, optimize_offline
+from onnx_symmem.run.offline import optimize_offline
+from onnx_symmem.run.own_names import with_own_names
 from onnx_symmem.run.predict import Prediction, predict
 from onnx_symmem.run.profile import NodeEvent, RunProfile
 from onnx_symmem.run.session import SessionSettings, cuda_problem, kept
@@ -46,16 +48,31 @@ _AGAIN = (
     "what would have run is counted there, too; what it fuses then may round otherwise than the model does, "
     "at shapes where the outputs were not verified"
 )
+_AS_LOADED = (
+    "ONNX Runtime adds or replaces nodes of this model whenever it loads it, even without optimisation: "
+    "planned is what it makes of it"
+)
 
 
 def baseline_graph(model: LoadedModel, level: str, provider: str, folder: Path) -> LoadedModel:
-    """The graph that would run: the model at level none, else what ONNX Runtime makes of it in `folder`."""
+    """The graph that would run: what ONNX Runtime makes of the model in `folder`.
+
+    At level none mostly the model itself, and that where it is for CUDA and there is none.
+    """
     if level == "none":
-        return model
+        if provider == "cuda" and cuda_problem():
+            return model
+        found = as_loaded(model, provider, folder)
+        return found if found is model else _usable(found, model)
     # Basic rewrites do not depend on the provider; without CUDA they are made on the CPU.
     where = "cpu" if level == "basic" and provider == "cuda" and cuda_problem() else provider
     base = load_model(optimize_offline(model, folder, where, level))
-    return replace(base, proto=_with_inputs_of(base.proto, model.proto))
+    return _usable(base, model)
+
+
+def _usable(base: LoadedModel, model: LoadedModel) -> LoadedModel:
+    """A graph that ONNX Runtime wrote, such that it is given what the model is and can be loaded again."""
+    return replace(base, proto=with_own_names(_with_inputs_of(base.proto, model.proto)))
 
 
 def _with_inputs_of(base: onnx.ModelProto, model: onnx.ModelProto) -> onnx.ModelProto:
@@ -79,20 +96,10 @@ def _with_inputs_of(base: onnx.ModelProto, model: onnx.ModelProto) -> onnx.Model
 
 def usable_baseline(
     model: LoadedModel, level: str, provider: str, folder: Path
-) -> tuple[LoadedModel, str, tuple[str, ...]]:
-    """The baseline graph at `level`, or at the next lower one whose file ONNX Runtime can load again.
-
-    Returns the graph, the level it was made at, and notices for the user.
-    """
-    levels = OFFLINE_LEVELS[: OFFLINE_LEVELS.index(level) + 1][::-1] if level in OFFLINE_LEVELS else ()
-    for tried in levels:
-        base = baseline_graph(model, tried, provider, folder)
-        name = _made_twice(base.proto.graph, frozenset())
-        if name is None:
-            lower = (f"planned at level {tried} instead of {level}",) if tried != level else ()
-            return base, tried, lower
-    lower = (f"planned as it is: ONNX Runtime's own file makes '{name}' twice",) if levels else ()
-    return model, "none", lower
+) -> tuple[LoadedModel, tuple[str, ...]]:
+    """The baseline graph at `level`, and notices for the user."""
+    base = baseline_graph(model, level, provider, folder)
+    return base, (_AS_LOADED,) if level == "none" and base is not model else ()
 
 
 def settled_baseline(
@@ -111,30 +118,19 @@ def settled_baseline(
     return base, (_AGAIN,)
 
 
-def _made_twice(graph: onnx.GraphProto, outer: frozenset[str]) -> str | None:
-    """A name that a subgraph makes although an enclosing graph has it, which ONNX Runtime refuses to load.
-
-    Its own optimiser writes such files: Casts that it inserts for float16 have the same name everywhere.
-    """
-    own = {name for node in graph.node for name in node.output if name}
-    own |= {i.name for i in graph.input} | {t.name for t in graph.initializer}
-    shadowed = sorted(own & outer)
-    if shadowed:
-        return shadowed[0]
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                found = _made_twice(attribute.g, outer | own)
-                if found is not None:
-                    return found
-    return None
-
-
 def baseline_plan(
-    base: LoadedModel, shapes: GraphShapes, level: str, provider: str, mem_reuse: bool = False
+    base: LoadedModel,
+    shapes: GraphShapes,
+    level: str,
+    provider: str,
+    mem_reuse: bool = False,
+    saved: bool = False,
 ) -> Plan:
-    """The plan that would have run: ONNX Runtime's order, with the dims it knows once `base` is loaded."""
-    rule = default_order if level == "none" else _saved_order
+    """The plan that would have run: ONNX Runtime's order, with the dims it knows once `base` is loaded.
+
+    `saved`: ONNX Runtime wrote `base`, as it always does but at level none.
+    """
+    rule = _saved_order if saved or level != "none" else default_order
     prepared = prepare(shapes.view, keys_at_load(base, shapes), PlanOptions(provider, mem_reuse), rule)
     return prepared.plan(rule(shapes.view))
 
@@ -172,7 +168,7 @@ def predict_baseline(
     with tempfile.TemporaryDirectory(prefix="onnx-symmem-") as folder:
         base = baseline_graph(model, level, provider, Path(folder))
         shapes = infer_shapes(base.view(), domain)
-        if level == "none":
+        if base is model:
             return predict(base, shapes, settings, at, run)
         return predict(base, shapes, settings, at, replace(run, events=_as_saved(run.events)), _saved_order)
 

@@ -18,18 +18,23 @@ __all__ = ["OFFLINE_LEVELS", "optimize_offline"]
 OFFLINE_LEVELS = ("basic", "extended", "all")
 
 _SMALLEST_EXTERNAL = 1024  # bytes; smaller tensors (shapes, scalars) must stay readable in the file
+_OUTSIDE = (
+    ("session.optimized_model_external_initializers_file_name", "optimized.data"),
+    ("session.optimized_model_external_initializers_min_size_in_bytes", str(_SMALLEST_EXTERNAL)),
+)
 
 
 def optimize_offline(
-    model: LoadedModel, out_dir: Path, provider: str = "cpu", level: str = "extended"
+    model: LoadedModel, out_dir: Path, provider: str = "cpu", level: str = "extended", outside: bool = True
 ) -> Path:
     """Optimise `model` for a provider, save it into `out_dir`, return the path of the saved model.
 
-    Larger weights are written by ONNX Runtime into one data file beside it; none passes through Python.
+    Larger weights are written by ONNX Runtime into one data file beside it, where they are to be `outside`;
+    none passes through Python. Level none saves what ONNX Runtime makes of any model that it loads.
     Fusions at EXTENDED are those of the provider: the file then needs that provider. Raises RunFailed where
     ONNX Runtime refuses the model.
     """
-    if level not in OFFLINE_LEVELS:
+    if level not in ("none", *OFFLINE_LEVELS):
         raise UsageError(f"offline level '{level}' is not known; expected one of {', '.join(OFFLINE_LEVELS)}")
     if level == "all" and provider != "cpu":
         raise UsageError("level 'all' is for one processor: it can only be had with the provider 'cpu'")
@@ -38,12 +43,8 @@ def optimize_offline(
         optimization=level,
         execution_order="default",
         arena="power_of_two",
-        config=(
-            ("session.optimized_model_external_initializers_file_name", "optimized.data"),
-            ("session.optimized_model_external_initializers_min_size_in_bytes", str(_SMALLEST_EXTERNAL)),
-            # Nothing is run: laying weights out anew for the kernels would only cost time and memory.
-            ("session.disable_prepacking", "1"),
-        ),
+        # Nothing is run: laying weights out anew for the kernels would only cost time and memory.
+        config=(("session.disable_prepacking", "1"), *(_OUTSIDE if outside else ())),
     )
     path = Path(out_dir) / "optimized.onnx"
     options = settings.to_session_options()

@@ -101,7 +101,7 @@ def optimize_model(
     with ExitStack() as stack:
         with clock.stage("offline", f"optimising with ONNX Runtime ({level})"):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onnx-symmem-")))
-            base, level, more = usable_baseline(model, level, options.provider, folder)
+            base, more = usable_baseline(model, level, options.provider, folder)
             notices += more
             if anchored and level != "none":
                 base, more = settled_baseline(base, level, options.provider, folder)
@@ -115,7 +115,9 @@ def optimize_model(
                 resolve_shape(shapes, at)
             samples = steering_shapes(shapes.domain, shapes.input_symbols)
         with clock.stage("plan", "planning"):
-            before = profile(baseline_plan(base, shapes.graph, level, options.provider, anchored), sizes)
+            before = profile(
+                baseline_plan(base, shapes.graph, level, options.provider, anchored, base is not model), sizes
+            )
             given: Mapping[str, Sequence[int]] = {
                 "onnxruntime": before.plan.order,
                 "file": file_order(model, base, view),

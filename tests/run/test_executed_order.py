@@ -10,12 +10,17 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from models.build import MODELS
+from onnx_symmem.errors import RunFailed
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.memory.execution_order import default_order, file_for_default, priority_order
 from onnx_symmem.rewrite.reorder import reorder_nodes
 from onnx_symmem.run.baseline import baseline_graph, baseline_plan, file_order, usable_baseline
 from onnx_symmem.run.inputs import generate_inputs
+from onnx_symmem.run.measure import measure, measure_baseline
+from onnx_symmem.run.offline import optimize_offline
+from onnx_symmem.run.optimized import OptimizeOptions
 from onnx_symmem.run.pipeline import optimize_model
+from onnx_symmem.run.session import create_session
 from onnx_symmem.shapes.engine import infer_shapes
 
 
@@ -108,7 +113,8 @@ def test_initializers_listed_as_inputs_do_not_become_inputs(tmp_path):
     onnx.checker.check_model(found.proto)
 
 
-def test_a_file_that_onnxruntime_cannot_load_again_is_not_planned(tmp_path):
+@pytest.mark.parametrize("level", ["none", "extended"])
+def test_what_onnxruntime_writes_and_cannot_load_again_is_made_loadable(tmp_path, level):
     """float16 branches: the Casts that ONNX Runtime inserts in and around an If have the same names."""
     half = TensorProto.FLOAT16
     branches = [
@@ -131,9 +137,17 @@ def test_a_file_that_onnxruntime_cannot_load_again_is_not_planned(tmp_path):
         ir_version=10,
     )
     model = load_model(proto)
-    base, level, notices = usable_baseline(model, "extended", "cpu", tmp_path)
-    assert (base, level) == (model, "none")
-    assert "planned as it is" in notices[0]
-    found = optimize_model(proto, None)
-    assert found.ort_level == "none"
+    base, notices = usable_baseline(model, level, "cpu", tmp_path)
+    assert any("even without optimisation" in notice for notice in notices) == (level == "none")
+    assert [n.op_type for n in base.proto.graph.node].count("Cast") == 2
+    with pytest.raises(RunFailed, match="InsertedPrecisionFreeCast_x"):
+        create_session(optimize_offline(model, tmp_path, "cpu", level))
+    found = optimize_model(proto, None, options=OptimizeOptions(ort_level=level))
+    assert found.ort_level == level
     assert len(found.verified) == 2
+    for at in ({"n": 1}, {"n": 300}):
+        before = measure_baseline(proto, at, level, runs=1, latency_runs=0)
+        after = measure(found.proto, at, runs=1, latency_runs=0)
+        assert before.nodes_equal == after.nodes_equal == 1
+        assert after.runs[0].requested_peak <= before.runs[0].requested_peak
+        assert after.runs[0].requested_peak <= found.after.at(at)
