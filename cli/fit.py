@@ -65,7 +65,8 @@ def command(
     """Find the largest dim at which a model fits into memory.
 
     Exact, from the formulas of the plan: nothing is run and no weights are read. The answer has the bytes
-    that it needs, and what the next larger size would need.
+    that it needs, and what the next larger size would need. That none fits is an answer, too, with exit code
+    0; `check` is the test that fails.
 
     \b
     Examples:

@@ -22,6 +22,7 @@ from onnx_symmem.report.capacity import (
     BudgetChecks,
     Fit,
     check_budget,
+    check_limit,
     fit_models,
     model_demand,
 )
@@ -212,6 +213,7 @@ def fit(
         )
         for number, (source, dims) in enumerate(zip(sources, (None, *others), strict=True))
     ]
+    check_limit(demands, memory_limit)
     tick("solving", 0, 0)
     found = fit_models(demands, budget, names, at, provider)
     if out is not None:
@@ -254,14 +256,20 @@ def check(
         ranges = () if domain is None or isinstance(domain, Domain) else domain
         check_shared((*ranges, *(name for shape in shapes for name in shape)), several)
         dims = [*several]
-    found = []
-    for number, (source, names) in enumerate(zip(sources, dims, strict=True)):
-        demand = model_demand(
+    demands = [
+        model_demand(
             source, _said_of(names, domain), provider, counts, reserve, limit=memory_limit,
             tick=_nth(tick, number, len(sources), source),
-        )  # fmt: skip
-        found.append(check_budget(demand, max_peak, [_said_of(names, s) for s in shapes], provider))
-    return BudgetChecks(tuple(found))
+        )
+        for number, (source, names) in enumerate(zip(sources, dims, strict=True))
+    ]  # fmt: skip
+    check_limit(demands, memory_limit)
+    return BudgetChecks(
+        tuple(
+            check_budget(demand, max_peak, [_said_of(names, s) for s in shapes], provider)
+            for demand, names in zip(demands, dims, strict=True)
+        )
+    )
 
 
 def _said_of(names: Collection[str] | None, said: Any) -> Any:

@@ -44,6 +44,7 @@ __all__ = [
     "FitRow",
     "ModelDemand",
     "check_budget",
+    "check_limit",
     "fit_models",
     "model_demand",
 ]
@@ -53,6 +54,9 @@ SCOPES = ("activations", "inputs", "weights")
 
 _SAMPLES = 64  # shapes tried for one that needs too much, of a model of several versions
 _LADDER = 40  # rows of a frontier at most
+_NO_LIMIT = (
+    "the file sets no memory limit, so its first level runs; --memory-limit is for runs that are given one"
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,9 @@ class ModelDemand:
     """What one model needs, in bytes: the scopes in `counts` and `reserve`.
 
     `label` is exact, or bound (where sizes depend on data or a subgraph is counted by its largest way).
-    `notices` say what these bytes are not, where the file may not be what runs.
+    `notices` say what these bytes are not, where the file may not be what runs. Where the model
+    `takes_limit`, `limit` is the memory limit that chose its levels, given or the file's own, None where
+    there is none.
     """
 
     model: str
@@ -70,6 +76,8 @@ class ModelDemand:
     reserve: int
     label: str
     notices: tuple[str, ...] = ()
+    takes_limit: bool = False
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +93,10 @@ class FitRow:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Result of `fit`: one row, or a row per size of the second dim of a frontier."""
+    """Result of `fit`: one row, or a row per size of the second dim of a frontier.
+
+    `limits` are the memory limits that chose the levels of each model, None of models without.
+    """
 
     models: tuple[str, ...]
     labels: tuple[str, ...]
@@ -96,6 +107,7 @@ class Fit:
     solve: tuple[str, ...]
     rows: tuple[FitRow, ...]
     notices: tuple[str, ...] = ()
+    limits: tuple[int | None, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The documented JSON form."""
@@ -103,7 +115,8 @@ class Fit:
             "schema": "onnx-symmem/fit",
             "version": SCHEMA_VERSION,
             "models": [
-                {"model": m, "label": label} for m, label in zip(self.models, self.labels, strict=True)
+                {"model": m, "label": label, "memory_limit": limit}
+                for m, label, limit in zip(self.models, self.labels, self.limits, strict=True)
             ],
             "notices": list(self.notices),
             "provider": self.provider,
@@ -134,6 +147,7 @@ class BudgetCheck:
     witness: Mapping[str, int] | None = None
     witness_needed: int | None = None
     notices: tuple[str, ...] = ()
+    limit: int | None = None
 
     @property
     def holds(self) -> bool:
@@ -157,6 +171,7 @@ class BudgetCheck:
             "witness": None if self.witness is None else dict(self.witness),
             "witness_needed": self.witness_needed,
             "notices": list(self.notices),
+            "memory_limit": self.limit,
         }
 
 
@@ -215,10 +230,10 @@ def model_demand(
     if missing:
         raise UnsupportedModel(f"{model.label}: its bytes are not known: {missing[0]}")
     tick("finding the peak", 0, 0)
-    branches = branches_of(model, shapes) if "activations" in counts else None
+    branches = branches_of(model, shapes)
     versions = [tuple(peak(found, shapes.domain).members if "activations" in counts else (Expr.const(0),))]
     label = found.label
-    if branches is not None:
+    if branches is not None and "activations" in counts:
         own = [branches.members(found, k) for k in range(branches.count)]
         versions = [peak_of(members, shapes.domain).members for members in own]
         labels = {branches.label(found, k) for k in range(branches.count)}
@@ -231,9 +246,15 @@ def model_demand(
     settled = [tuple(_without_data(m, shapes, model.label) for m in members) for members in whole]
     label = BOUND if settled != whole else label
     demand = Demand(tuple(dict.fromkeys(m for members in settled for m in members)), shapes.domain)
-    if branches is not None:
+    if branches is not None and "activations" in counts:
         demand = replace(demand, versions=tuple(settled), choice=partial(branches.version_at, limit=limit))
-    return ModelDemand(model.label, shapes, demand, tuple(counts), reserve, label, unplanned(model))
+    takes = branches is not None and branches.has_limit
+    if takes and limit is None and branches is not None:
+        limit = branches.limit
+    notices = (*unplanned(model), *((_NO_LIMIT,) if takes and limit is None else ()))
+    return ModelDemand(
+        model.label, shapes, demand, tuple(counts), reserve, label, notices, takes, limit if takes else None
+    )
 
 
 def _without_data(member: Expr, shapes: ModelShapes, label: str) -> Expr:
@@ -268,6 +289,17 @@ def _all_largest(member: Expr, shapes: ModelShapes, label: str) -> Expr:
     return member
 
 
+def check_limit(models: Sequence[ModelDemand], limit: int | None) -> None:
+    """Raise UsageError where a memory limit is given to models of which none takes one."""
+    if limit is None or any(m.takes_limit for m in models):
+        return
+    names = " and ".join(m.model for m in models)
+    raise UsageError(
+        f"{names}: no level is chosen by a memory limit; write levels with `optimize --memory-limit`, or "
+        "leave out the limit"
+    )
+
+
 def fit_models(
     models: Sequence[ModelDemand],
     budget: int,
@@ -300,6 +332,7 @@ def fit_models(
     return Fit(
         tuple(m.model for m in models), tuple(m.label for m in models), provider, budget, shown.counts,
         shown.reserve, tuple(solve), rows, tuple(f"{m.model}: {each}" for m in models for each in m.notices),
+        tuple(m.limit for m in models),
     )  # fmt: skip
 
 
@@ -356,7 +389,7 @@ def check_budget(
             witness = {n: witness[n] for n in model.shapes.input_symbols if n in witness} or witness
     return BudgetCheck(
         model.model, provider, budget, model.counts, model.reserve, model.label, needed, proved, witness,
-        witness_needed, model.notices,
+        witness_needed, model.notices, model.limit,
     )  # fmt: skip
 
 

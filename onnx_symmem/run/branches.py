@@ -21,6 +21,7 @@ from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.memory.profile import BOUND, EXACT, UNKNOWN, MemoryProfile
 from onnx_symmem.rewrite.choice import LIMIT
 from onnx_symmem.rewrite.version_record import versions_of
+from onnx_symmem.rewrite.versions import NO_LIMIT
 from onnx_symmem.run.session import kept
 from onnx_symmem.shapes.table import ModelShapes
 
@@ -56,6 +57,12 @@ class Branches:
     def has_limit(self) -> bool:
         """Whether a memory limit decides, too."""
         return any(i.name == LIMIT for i in self.model.proto.graph.input)
+
+    @property
+    def limit(self) -> int | None:
+        """The memory limit of the file; None where it sets none, or takes none."""
+        said = self.about.get("limit", {}).get("default")
+        return said if self.has_limit and said != NO_LIMIT else None
 
     def version_at(self, shape: Mapping[str, int], limit: int | None = None) -> int:
         """The version that runs at a shape, a size per dim of the inputs; `limit` None: the file's own."""

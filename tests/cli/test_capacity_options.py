@@ -68,6 +68,32 @@ def test_a_model_whose_dims_are_all_numbers_has_one_shape(command: Command, tmp_
     assert solved.err.endswith("dim 'batch' is not a dim of the inputs; they have none\n")
 
 
+def test_that_nothing_fits_is_an_answer_in_words(command: Command, folder: Path) -> None:
+    """`check` is the test: it ends with code 1."""
+    at = ("--at", "seq=3")
+    found = command("fit", "plain.onnx", "--budget", "100", "--solve", "batch", *at)
+    assert found.code == 0
+    needed = json.loads(
+        command("check", "plain.onnx", "--max-peak", "100", "--at", "batch=1,seq=3", "--json").out
+    )["shapes"][0]["needed"]
+    text = f"no batch fits: batch=1 needs {needed:,} bytes, {needed - 100:,} more than the budget"
+    assert text in " ".join(found.out.split())
+    assert "no batch fits" not in command("fit", "plain.onnx", "--budget", "1GB", "--solve", "batch", *at).out
+    twice = command(
+        "fit", "plain.onnx", "--against", "plain.onnx", "--budget", "100", "--solve", "batch", *at
+    )
+    assert " ".join(twice.out.split()).count("plain.onnx: no batch fits") == 2
+    assert command("check", "plain.onnx", "--max-peak", "100", "--at", "batch=1,seq=3").code == 1
+
+
+@pytest.mark.parametrize("verb", ["fit", "check"])
+def test_a_limit_that_no_model_takes_is_refused(command: Command, folder: Path, verb: str) -> None:
+    asked = {"fit": ("--budget", "1GB", "--solve", "batch", "--at", "seq=3"), "check": ("--max-peak", "1GB")}
+    found = command(verb, "plain.onnx", *asked[verb], "--memory-limit", "1kB")
+    assert (found.code, found.out) == (2, "")
+    assert "plain.onnx: no level is chosen by a memory limit; write levels" in found.err
+
+
 def test_several_models_are_checked(command: Command, folder: Path) -> None:
     argv = ("check", "plain.onnx", "plain.onnx", "--max-peak", "1kB", "--at", "batch=1,seq=1", "--json")
     found = command(*argv)

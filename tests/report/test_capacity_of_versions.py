@@ -47,6 +47,24 @@ def activations(path: Path, domain: Mapping[str, tuple[int, int]], limit: int | 
     return model_demand(path, domain, counts=("activations",), limit=limit)
 
 
+def test_the_limit_that_chooses_the_level_is_said(levelled: Path, tmp_path: Path) -> None:
+    """The given one, or the file's own; that there is none where the first level always runs."""
+    at = {"batch": 4, "seq": 128}
+    free = check(levelled, 1 << 30, at=at, domain=DIMS)
+    given = check(levelled, 1 << 30, at=at, domain=DIMS, memory_limit=3 << 20)
+    assert free.checks[0].to_json()["memory_limit"] is None
+    assert "sets no memory limit, so its first level runs" in free.checks[0].notices[0]
+    assert given.checks[0].to_json()["memory_limit"] == 3 << 20
+    assert given.checks[0].notices == ()
+    out = tmp_path / "m.onnx"
+    optimize(
+        build("transformer_train", layers=1, width=64), out, domain=DIMS, levels=1, memory_limit=9 << 20,
+        search=QUICK, verify=False,
+    )  # fmt: skip
+    found = fit(out, 1 << 30, ["batch"], against=levelled, at={"seq": 128}, domain=DIMS)
+    assert [m["memory_limit"] for m in found.to_json()["models"]] == [9 << 20, None]
+
+
 def test_the_answer_is_what_the_level_that_runs_takes(levelled: Path) -> None:
     """Under every limit and budget, against every size, and against runs at the answer and one above."""
     peaks = [activations(levelled, DIMS, limit).demand.at({"batch": 4, "seq": 128}) for limit in (0, 1 << 60)]

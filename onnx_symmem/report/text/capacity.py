@@ -26,13 +26,17 @@ __all__ = ["show_check", "show_fit"]
 def show_fit(console: Console, fit: Fit) -> None:
     """One answer in words, or a table over the second dim."""
     console.print(Text(" and ".join(fit.models), style="bold"))
-    facts(console, [("budget", f"{fit.budget:,} bytes"), *_counted(fit.counts, fit.reserve)])
+    facts(
+        console,
+        [("budget", f"{fit.budget:,} bytes"), *_counted(fit.counts, fit.reserve), *_limit(fit.limits)],
+    )
     # Where bytes are an upper bound, the size is a lower one.
     title = f"Largest {fit.solve[0]} that {'is sure to fit' if 'bound' in fit.labels else 'fits'}"
     if len(fit.solve) == 1:
         fixed = fit.rows[0].fixed
         heading(console, title, f"at {shape_text(fixed)}" if fixed else "")
         _answers(console, fit, fit.rows[0].found)
+        _nothing_fits(console, fit, fit.rows[0].found)
         return
     heading(console, title, f"for sizes of {fit.solve[1]}")
     unit = Unit.of(c.needed for row in fit.rows for c in row.found)
@@ -66,6 +70,16 @@ def _answers(console: Console, fit: Fit, found: Sequence[Capacity]) -> None:
     indented(console, table)
 
 
+def _nothing_fits(console: Console, fit: Fit, found: Sequence[Capacity]) -> None:
+    """In words: what even the smallest size needs."""
+    for model, c in zip(fit.models, found, strict=True):
+        if c.size is None:
+            least = f"{c.symbol}={c.next_size}"
+            over = c.needed - fit.budget
+            text = f"no {c.symbol} fits: {least} needs {c.needed:,} bytes, {over:,} more than the budget"
+            indented(console, f"{model}: {text}" if len(fit.models) > 1 else text)
+
+
 def _size(c: Capacity) -> str:
     if c.unlimited:
         return "any"
@@ -75,7 +89,14 @@ def _size(c: Capacity) -> str:
 def show_check(console: Console, check: BudgetCheck) -> None:
     """Whether the budget is kept, and the bytes behind it."""
     console.print(Text(check.model, style="bold"))
-    facts(console, [("budget", f"{check.budget:,} bytes"), *_counted(check.counts, check.reserve)])
+    facts(
+        console,
+        [
+            ("budget", f"{check.budget:,} bytes"),
+            *_counted(check.counts, check.reserve),
+            *_limit((check.limit,)),
+        ],
+    )
     if check.needed:
         unit = Unit.of([check.budget, *(n for _, n in check.needed)])
         heading(console, labelled("At shapes", check.label), unit.name)
@@ -102,3 +123,9 @@ def _counted(counts: Sequence[str], reserve: int) -> list[tuple[str, str]]:
     if reserve:
         rows.append(("reserve", f"{reserve:,} bytes"))
     return rows
+
+
+def _limit(limits: Sequence[int | None]) -> list[tuple[str, str]]:
+    """The memory limit that chose levels, if any did; several where models have their own."""
+    shown = [f"{limit:,} bytes" for limit in dict.fromkeys(limits) if limit is not None]
+    return [("memory limit", f"{' and '.join(shown)}, which chooses the level")] if shown else []
