@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -48,10 +49,10 @@ class StagedModel:
     through memory as a whole. With `inline` they go into the model file instead, unless it would exceed
     what a protobuf can hold; with `keep` the model goes on referring to its data where the target lies
     in `source_folder`, and nothing is copied. A data file of that name is replaced only if the model that
-    is replaced refers to it and it is not `foreign` (files of other models, resolved); else another name
-    is taken. `beside` are texts of further files, by what follows the model's name in theirs. `commit()`
-    moves everything to the target, the model last; leaving the context without it removes everything that
-    was written.
+    is replaced refers to it, no other model beside does, and it is not `foreign` (files of other models,
+    resolved); else another name is taken. `beside` are texts of further files, by what follows the model's
+    name in theirs. `commit()` moves everything to the target, the model last, and where that breaks off puts
+    back what was there; leaving the context without it removes everything that was written.
     """
 
     def __init__(
@@ -122,15 +123,38 @@ class StagedModel:
                     tensor.external_data.add(key=key, value=str(value))
 
     def commit(self) -> tuple[Path, ...]:
-        """Move the files to the target, replacing what is there; returns their paths."""
-        written = []
+        """Move the files to the target, replacing what is there; returns their paths.
+
+        Two processes that write to one target take turns, so that a model has its own data.
+        """
         others = [(file, self.out.parent / file.name) for file in (self._data, *(f for f, _ in self._beside))]
-        for staged, target in (*others, (self.path, self.out)):
-            if staged.exists():
-                staged.replace(target)
-                written.append(target)
+        moves = [(staged, target) for staged, target in (*others, (self.path, self.out)) if staged.exists()]
+        with _turn(self.out.parent):
+            new = [target for _, target in moves if not target.exists()]
+            olds = [self._second_name(target, k) for k, (_, target) in enumerate(moves)]
+            try:
+                for staged, target in moves:
+                    staged.replace(target)
+            except BaseException:
+                for (_, target), old in zip(moves, olds, strict=True):
+                    if old is not None:
+                        old.replace(target)
+                    elif target in new:
+                        target.unlink(missing_ok=True)
+                raise
         self._discard()
-        return tuple(written)
+        return tuple(target for _, target in moves)
+
+    def _second_name(self, target: Path, number: int) -> Path | None:
+        """A second name for what is at a target, under which it stays when it is replaced."""
+        if not target.is_file():
+            return None
+        second = self._folder / f"{number}.old"
+        try:
+            os.link(target, second)
+        except OSError:  # not every file system has links
+            return None
+        return second
 
     def _discard(self) -> None:
         self.path.unlink(missing_ok=True)
@@ -157,9 +181,44 @@ def _data_name(out: Path, foreign: frozenset[Path]) -> str:
     for k in itertools.count(1):
         name = f"{out.name}.data" if k == 1 else f"{out.name}.{k}.data"
         path = out.parent / name
-        if not path.exists() or (name in own and path.resolve() not in foreign):
+        mine = name in own and path.resolve() not in foreign
+        if not path.exists() or (mine and not _named_beside(out, name)):
             return name
     raise AssertionError
+
+
+def _named_beside(out: Path, name: str) -> bool:
+    """Whether another model in the folder speaks of a data file: a copy of the model that is replaced."""
+    text = onnx.StringStringEntryProto(value=name).SerializeToString()  # with its length
+    for path in out.parent.glob("*.onnx"):
+        if path.name == out.name or path.name.startswith(".") or not path.is_file():
+            continue
+        with (
+            contextlib.suppress(OSError, ValueError),  # unreadable, or empty
+            path.open("rb") as stream,
+            mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
+            if content.find(text) >= 0:
+                return True
+    return False
+
+
+@contextlib.contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """Wait until no other process moves files into a folder, where the system has such locks."""
+    try:
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        with contextlib.suppress(OSError):  # some network file systems have none
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _external_bytes(proto: onnx.ModelProto) -> int:

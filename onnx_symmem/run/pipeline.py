@@ -230,6 +230,10 @@ def optimize_model(
                     model, base, staged.path, shapes, choice, dispatch or levels, level, options
                 )
         files = staged.commit() if staged is not None and out is not None else ()
+        if out is not None and _is_source(model, out):
+            notices += (
+                f"{out}: the model that was given is replaced; what was asked for is all that is left",
+            )
     return OptimizedModel(
         model, options.provider, level, notices, shapes, samples, before, choice, bound, optimal,
         "default" if level == "none" else f"default at {level}", verified, files, proto, clock.seconds,
@@ -286,13 +290,14 @@ def _hoisted(choice: OrderChoice, before: MemoryProfile) -> tuple[str, ...]:
     return (words,)
 
 
+def _is_source(model: LoadedModel, out: Path) -> bool:
+    """Whether the result takes the place of the model that was given."""
+    return model.path is not None and out.resolve() == model.path.resolve()
+
+
 def _data_of(model: LoadedModel, out: Path | None) -> frozenset[Path]:
     """Data files of the source, which must survive unless the source itself is replaced."""
-    if (
-        model.path is None
-        or model.folder is None
-        or (out is not None and out.resolve() == model.path.resolve())
-    ):
+    if model.folder is None or model.path is None or (out is not None and _is_source(model, out)):
         return frozenset()
     entries = (external_entry(t) for g in graphs_of(model.proto.graph) for t in g.initializer)
     return frozenset(Path(model.folder, entry[0]).resolve() for entry in entries if entry is not None)

@@ -178,3 +178,16 @@ def test_a_tolerance_is_a_finite_number(command: Command, tolerance: str) -> Non
     assert found.code == 2
     assert "not a finite number" in found.err
     assert found.err.count("\n") == 1
+
+
+def test_that_the_given_model_is_replaced_is_said(command: Command, folder: Path) -> None:
+    before = (folder / "plain.onnx").read_bytes()
+    elsewhere = command("optimize", "plain.onnx", "-o", "planned.onnx", "--time-budget", "0")
+    assert "is replaced" not in elsewhere.err
+    failed = command("optimize", "plain.onnx", "-o", "plain.onnx", "--memory-limit", "1kB")
+    assert failed.code == 1
+    assert (folder / "plain.onnx").read_bytes() == before
+    found = command("optimize", "plain.onnx", "-o", "./plain.onnx", "--time-budget", "0")
+    assert found.code == 0
+    assert "plain.onnx: the model that was given is replaced" in found.err
+    assert (folder / "plain.onnx").read_bytes() == (folder / "planned.onnx").read_bytes() != before

@@ -1,4 +1,6 @@
 import os
+import threading
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -85,6 +87,72 @@ def test_the_source_may_be_overwritten(source):
         staged.commit()
     loaded = onnx.load(model.path)
     np.testing.assert_array_equal(numpy_helper.to_array(loaded.graph.initializer[0]), arrays["w"])
+
+
+def test_a_move_that_breaks_off_leaves_what_was_there(source, monkeypatch):
+    """The data is moved first; a model whose own data is gone would be lost."""
+    model, _ = source
+    out = model.path.parent / "n.onnx"
+    with StagedModel(model.proto, out, model.folder) as staged:
+        staged.commit()
+    before = {path: path.read_bytes() for path in model.path.parent.iterdir()}
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model.proto)
+    del changed.graph.initializer[1:]
+    moved, replace = [], Path.replace
+
+    def broken(staged, target):
+        if target == out and not moved:
+            moved.append(target)
+            raise KeyboardInterrupt
+        return replace(staged, target)
+
+    monkeypatch.setattr(Path, "replace", broken)
+    with pytest.raises(KeyboardInterrupt), StagedModel(changed, out, model.folder) as staged:
+        staged.commit()
+    assert moved == [out]
+    assert {path: path.read_bytes() for path in model.path.parent.iterdir()} == before
+    out, moved[:] = model.path.parent / "fresh.onnx", []
+    with pytest.raises(KeyboardInterrupt), StagedModel(changed, out, model.folder) as staged:
+        staged.commit()
+    assert {path: path.read_bytes() for path in model.path.parent.iterdir()} == before
+
+
+def test_data_that_a_copy_of_the_model_reads_is_not_overwritten(source):
+    """`cp m.onnx backup.onnx` copies no weights."""
+    model, arrays = source
+    out = model.path.parent / "n.onnx"
+    with StagedModel(model.proto, out, model.folder) as staged:
+        staged.commit()
+    (out.parent / "empty.onnx").touch()
+    with StagedModel(model.proto, out.parent / "an.onnx", model.folder) as staged:  # an.onnx.data
+        staged.commit()
+    with StagedModel(model.proto, out, model.folder) as staged:
+        assert [path.name for path in staged.commit()] == ["n.onnx.data", "n.onnx"]
+    copy = out.parent / "copy.onnx"
+    copy.write_bytes(out.read_bytes())
+    data = (out.parent / "n.onnx.data").read_bytes()
+    with StagedModel(model.proto, out, model.folder) as staged:
+        assert [path.name for path in staged.commit()] == ["n.onnx.2.data", "n.onnx"]
+    assert (out.parent / "n.onnx.data").read_bytes() == data
+    for tensor in onnx.load(copy).graph.initializer:
+        np.testing.assert_array_equal(numpy_helper.to_array(tensor), arrays[tensor.name])
+
+
+def test_two_that_write_to_one_target_take_turns(source):
+    fcntl = pytest.importorskip("fcntl")
+    model, _ = source
+    out = model.path.parent / "n.onnx"
+    handle = os.open(out.parent, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    with StagedModel(model.proto, out, model.folder) as staged:
+        writer = threading.Thread(target=staged.commit)
+        writer.start()
+        writer.join(0.3)
+        assert not list(out.parent.glob("n.onnx*"))
+        os.close(handle)
+        writer.join()
+    assert sorted(path.name for path in out.parent.glob("n.onnx*")) == ["n.onnx", "n.onnx.data"]
 
 
 @pytest.mark.parametrize(
