@@ -17,6 +17,9 @@ A message is one line: what was met (file, node, op), what was expected, what to
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 __all__ = [
     "CheckFailed",
     "DomainError",
@@ -29,6 +32,7 @@ __all__ = [
     "UnsupportedModel",
     "UsageError",
     "VerificationFailed",
+    "naming",
 ]
 
 
@@ -92,3 +96,15 @@ class RunFailed(SymmemError):
     """ONNX Runtime refused the model or broke off while running it."""
 
     exit_code = 4
+
+
+@contextlib.contextmanager
+def naming(label: str) -> Iterator[None]:
+    """Let errors about a model begin with its name, where those who raised them did not know it."""
+    try:
+        yield
+    except (CheckFailed, UnsupportedModel, RunFailed) as error:
+        text = str(error)
+        if not text.startswith(f"{label}:"):
+            error.args = (f"{label}: {text}",)
+        raise

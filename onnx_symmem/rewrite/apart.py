@@ -82,7 +82,7 @@ def tell_apart(
             label = expansion.view().nodes[place].label()
             raise UnsupportedModel(
                 f"{label}: ONNX Runtime would merge it with what it repeats, and none of its inputs can be "
-                "told apart; plan without anchors"
+                "told apart, which anchors need"
             )
         source = step.reads[at]
         if (source, number) not in made:

@@ -53,7 +53,7 @@ def guard_nodes(guard: Guard, opset: int, taken: Iterable[str] = (), ranks: Iter
     """
     if opset < _OLDEST_OPSET:
         raise UnsupportedModel(
-            f"versions are chosen with operators of opset {_OLDEST_OPSET}; the model has opset {opset}"
+            f"versions are chosen with operators of opset {_OLDEST_OPSET}, and the model has opset {opset}"
         )
     if len(guard.versions) < 2:
         raise UnsupportedModel("a guard needs two versions or more to choose from")

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from onnx_symmem.errors import RunFailed, UsageError
+from onnx_symmem.errors import RunFailed, UsageError, naming
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.graph.load import LoadedModel, load_model
 from onnx_symmem.order.candidates import Tick
@@ -145,7 +145,8 @@ def measure(
     def prediction(shapes: ModelShapes, shape: Mapping[str, int], run: RunProfile) -> Prediction:
         return predict(loaded, shapes, plan or settings, shape, run)
 
-    return _measured(loaded, at, settings, overrides, runs, seed, shapes, latency_runs, prediction, tick)
+    with naming(loaded.label):
+        return _measured(loaded, at, settings, overrides, runs, seed, shapes, latency_runs, prediction, tick)
 
 
 def measure_baseline(
@@ -172,7 +173,8 @@ def measure_baseline(
         return predict_baseline(loaded, level, provider, shape, run, domain_at(at), mem_reuse)
 
     settings = baseline_settings(level, provider, mem_reuse)
-    return _measured(loaded, at, settings, overrides, runs, seed, shapes, latency_runs, prediction, tick)
+    with naming(loaded.label):
+        return _measured(loaded, at, settings, overrides, runs, seed, shapes, latency_runs, prediction, tick)
 
 
 def count_runs(runs: int = 2, latency_runs: int = 5) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from onnx_symmem.errors import UnsupportedModel, UsageError
+from onnx_symmem.errors import UnsupportedModel, UsageError, naming
 from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.expr.least_order import least_le
 from onnx_symmem.graph.load import LoadedModel, check_external_data, external_entry, graphs_of, load_model
@@ -98,7 +98,7 @@ def optimize_model(
         as_it_is = options.ort_level == "none"
         if not as_it_is or options.verify:
             check_external_data(model)
-    with ExitStack() as stack:
+    with naming(model.label), ExitStack() as stack:
         with clock.stage("offline", f"optimising with ONNX Runtime ({level})"):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onnx-symmem-")))
             base, more = usable_baseline(model, level, options.provider, folder)

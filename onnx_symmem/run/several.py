@@ -172,10 +172,15 @@ def levelled_model(
     def emitted(versions: Sequence[Version], around: Expr, counted: bool = False) -> onnx.ModelProto:
         less = None if kept is None else kept.less
         whole = [replace(v, peaks=tuple(m + around for m in v.peaks)) for v in versions]
-        proto = emit_versions(
-            base.proto, shapes, whole, FITS, limit=plan.wish.limit, counted=counted,
-            apart=kept is not None, less=less,
-        )  # fmt: skip
+        try:
+            proto = emit_versions(
+                base.proto, shapes, whole, FITS, limit=plan.wish.limit, counted=counted,
+                apart=kept is not None, less=less,
+            )  # fmt: skip
+        except UnsupportedModel as error:
+            raise UnsupportedModel(
+                f"{label}: {error}; optimize it without a memory limit and levels"
+            ) from error
         return proto if kept is None else kept.keeping(proto)
 
     proto, plan = _with_constants(base, plan, versions, emitted)

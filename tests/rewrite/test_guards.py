@@ -212,7 +212,7 @@ def test_what_no_input_tells_is_refused():
         guard_nodes(_guard(INPUTS, [["4*u0*a"], ["a"]]), 18)
     with pytest.raises(UnsupportedModel, match="'a' is no dim of an input by itself"):
         guard_nodes(_guard({"x": ("2*a", B)}, [["4*a"], ["a"]]), 18)
-    with pytest.raises(UnsupportedModel, match="opset 9; the model has opset 8"):
+    with pytest.raises(UnsupportedModel, match="opset 9, and the model has opset 8"):
         guard_nodes(_guard(INPUTS, MIXED), 8)
     with pytest.raises(UnsupportedModel, match="coefficients beyond"):
         guard_nodes(

@@ -6,7 +6,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from models.build import build
-from onnx_symmem.errors import LimitNotMet, UnsupportedModel, UsageError
+from onnx_symmem.errors import LimitNotMet, RunFailed, UnsupportedModel, UsageError, naming
 from onnx_symmem.order.limits import SearchLimits, within_budget
 from onnx_symmem.remat.levels import LevelOptions
 from onnx_symmem.report.capacity import check_budget, model_demand
@@ -130,6 +130,28 @@ def test_an_open_domain_is_judged_at_its_least_shape():
     options = OptimizeOptions(levels=LevelWish(1 << 20), verify=False, search=QUICK)
     with pytest.raises(LimitNotMet, match="at batch=1 every level needs"):
         optimize_model(proto, None, None, options)
+
+
+def test_errors_name_the_file_and_what_to_do(tmp_path):
+    """Also those that are raised where the file is not known."""
+    path = tmp_path / "old.onnx"
+    proto = _repeating("n", 16)
+    proto.opset_import[0].version = 8
+    for node in proto.graph.node:
+        if node.op_type == "ReduceSum":  # axes were an attribute then
+            del node.input[1:]
+            node.attribute.append(helper.make_attribute("axes", [0]))
+    onnx.save(proto, path)
+    wish = LevelWish(options=LevelOptions(levels=1))
+    with pytest.raises(UnsupportedModel) as caught:
+        optimize_model(path, None, None, OptimizeOptions(levels=wish, verify=False, search=QUICK))
+    assert str(caught.value) == (
+        f"{path}: versions are chosen with operators of opset 9, and the model has opset 8; optimize it "
+        "without a memory limit and levels"
+    )
+    for error in (UnsupportedModel, RunFailed, LimitNotMet):
+        with pytest.raises(error, match=r"^m\.onnx: broken$"), naming("m.onnx"), naming("m.onnx"):
+            raise error("broken")
 
 
 def _repeating(*dims: int | str) -> onnx.ModelProto:
