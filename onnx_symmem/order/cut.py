@@ -40,12 +40,16 @@ class CutFinder:
 
     def __init__(self, graph: BufferGraph) -> None:
         self.graph = graph
+        self.known: dict[tuple[int, ...], dict[bytes, DownSetCut]] = {}  # by sizes, then roles
         self.producer = np.array(graph.producer, dtype=np.int64)
         self.pinned = np.array(graph.pinned, dtype=bool)
         counts = np.array([len(r) for r in graph.readers], dtype=np.int64)
         self.read = np.flatnonzero(counts)
         self.readers = np.array([r for rs in graph.readers for r in rs], dtype=np.int64)
         self.starts = (np.cumsum(counts) - counts)[self.read]
+        self.reads = np.repeat(np.arange(len(counts)), counts)  # the buffer of each of `readers`
+        self.before = np.array([p for ps in graph.predecessors for p in ps], dtype=np.int64)
+        self.after = np.repeat(np.arange(graph.size), [len(p) for p in graph.predecessors])
 
     def roles(self, node: int) -> bytearray:
         """Per node what it is to a down-set before which `node` has not run: BEFORE, NOT_BEFORE, FREE."""
@@ -75,80 +79,101 @@ class CutFinder:
 
     def live_anyway(self, roles: bytearray) -> IntArray:
         """Buffers that are live across every down-set of these roles."""
-        role = np.frombuffer(bytes(roles), dtype=np.uint8)
-        outlives = self.pinned.copy()
+        role = np.frombuffer(roles, dtype=np.uint8)
+        return np.flatnonzero(self.outlives(role) & (role[self.producer] == BEFORE))
+
+    def outlives(self, role: np.ndarray) -> np.ndarray:
+        """Per buffer whether it is live across every down-set of these roles that makes it."""
+        last = np.zeros(len(self.producer), dtype=np.uint8)
         if self.read.size:
-            last = np.maximum.reduceat(role[self.readers], self.starts)
-            outlives[self.read] |= last == NOT_BEFORE
-        return np.flatnonzero(outlives & (role[self.producer] == BEFORE))
+            last[self.read] = np.maximum.reduceat(role[self.readers], self.starts)
+        return self.pinned | (last == NOT_BEFORE)
 
     def network(self, roles: bytearray) -> FreeNetwork:
         """The part of the network on which down-sets of these roles differ."""
-        return FreeNetwork(self.graph, roles)
+        return FreeNetwork(self, roles)
 
     def least(self, roles: bytearray, sizes: Sequence[int]) -> DownSetCut:
-        """The least bytes live across a down-set of these roles, and down-sets that reach it."""
-        always = sum(sizes[b] for b in self.live_anyway(roles).tolist())
-        value, most, fewest = self.network(roles).solve(sizes, sets=True)
-        return DownSetCut(always + value, most, fewest)
+        """The least bytes live across a down-set of these roles, and down-sets that reach it.
+
+        It is kept for the next time: searches around an order begin with the same cuts over and over.
+        """
+        known = self.known.setdefault(tuple(sizes), {})
+        found = known.get(bytes(roles))
+        if found is None:
+            always = sum(sizes[b] for b in self.live_anyway(roles).tolist())
+            value, most, fewest = self.network(roles).solve(sizes, sets=True)
+            found = known[bytes(roles)] = DownSetCut(always + value, most, fewest)
+        return found
 
 
 class FreeNetwork:
-    """Arcs of the flow network for given roles, apart from capacities."""
+    """Arcs of the flow network for given roles, apart from capacities.
 
-    def __init__(self, graph: BufferGraph, roles: bytearray) -> None:
-        self.nodes = [node for node, role in enumerate(roles) if role == FREE]
-        place = {node: k for k, node in enumerate(self.nodes)}
-        self.source, self.sink = len(self.nodes), len(self.nodes) + 1
-        self.vertices = len(self.nodes) + 2
-        # (buffer, tail, heads): the buffer is live if the tail ran and one of the heads did not.
-        self.lives: list[tuple[int, int, tuple[int, ...]]] = []
-        self.needs: list[tuple[int, int]] = []
-        seen: set[int] = set()
-        for node in self.nodes:
-            at = place[node]
-            self.needs += [(at, place[p]) for p in graph.predecessors[node] if p in place]
-            for buffer in graph.makes[node]:
-                readers = graph.readers[buffer]
-                if graph.pinned[buffer] or any(roles[r] == NOT_BEFORE for r in readers):
-                    self.lives.append((buffer, at, (self.sink,)))
-                elif readers:
-                    self.lives.append((buffer, at, tuple(place[r] for r in readers)))
-            for buffer in graph.reads[node]:
-                if buffer in seen or roles[graph.producer[buffer]] != BEFORE or graph.pinned[buffer]:
-                    continue
-                seen.add(buffer)
-                readers = graph.readers[buffer]
-                if all(roles[r] != NOT_BEFORE for r in readers):
-                    heads = tuple(place[r] for r in readers if r in place)
-                    self.lives.append((buffer, self.source, heads))
+    A buffer is live if its tail ran and one of its heads did not. `arcs` are (buffers, tails, heads) of those
+    that have one head, `stars` (buffers, tails, heads of all) of others, with as many as `degree` says.
+    `needs` are nodes, and what they depend on.
+    """
+
+    def __init__(self, finder: CutFinder, roles: bytearray) -> None:
+        role = np.frombuffer(roles, dtype=np.uint8)
+        free = role == FREE
+        nodes = np.flatnonzero(free)
+        self.nodes: list[int] = nodes.tolist()
+        self.source, self.sink = len(nodes), len(nodes) + 1
+        self.vertices = len(nodes) + 2
+        place = np.zeros(len(role), dtype=np.int64)
+        place[nodes] = np.arange(len(nodes))
+        needs = free[finder.after] & free[finder.before]
+        self.needs = place[finder.after[needs]], place[finder.before[needs]]
+        made = role[finder.producer]
+        outlives = finder.outlives(role)
+        ends = (made != NOT_BEFORE)[finder.reads] & ~outlives[finder.reads] & free[finder.readers]
+        heads, of = place[finder.readers[ends]], finder.reads[ends]
+        degree = np.bincount(of, minlength=len(made))
+        tail = np.where(made == FREE, place[finder.producer], self.source)
+        stays = np.flatnonzero((made == FREE) & outlives)
+        alone = degree[of] == 1
+        self.arcs = (
+            np.concatenate([stays, of[alone]]).tolist(),
+            np.concatenate([tail[stays], tail[of[alone]]]),
+            np.concatenate([np.full(len(stays), self.sink), heads[alone]]),
+        )
+        buffers = np.flatnonzero(degree > 1)
+        self.stars = buffers.tolist(), tail[buffers], heads[~alone]
+        self.degree = degree[buffers]
+
+    @property
+    def effort(self) -> int:
+        """Vertices and arcs."""
+        return self.vertices + 2 * (len(self.arcs[0]) + len(self.stars[0])) + len(self.needs[0])
 
     def solve(self, sizes: Sequence[int], sets: bool = False) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
         """Bytes of a minimum cut, and with `sets` the free nodes of the largest and the smallest down-set.
 
         Where the flow takes too long, bytes that no cut is below, and no free nodes.
         """
-        direct: dict[tuple[int, int], int] = {}
-        shared: dict[tuple[int, tuple[int, ...]], int] = {}
-        for buffer, tail, heads in self.lives:
-            size = int(sizes[buffer])
-            if not size:
-                continue
-            if len(heads) == 1:
-                direct[tail, heads[0]] = direct.get((tail, heads[0]), 0) + size
-            else:
-                shared[tail, heads] = shared.get((tail, heads), 0) + size
-        if not direct and not shared:
+        direct, shared = ([int(sizes[b]) for b in part[0]] for part in (self.arcs, self.stars))
+        some, several = (np.flatnonzero(np.array(part, dtype=bool)) for part in (direct, shared))
+        if not some.size and not several.size:
             return 0, (tuple(self.nodes) if sets else ()), ()
-        network = FlowNetwork(self.vertices + len(shared))
-        for (tail, head), size in direct.items():
-            network.arc(tail, head, size)
-        for k, ((tail, heads), size) in enumerate(shared.items()):
-            network.arc(tail, self.vertices + k, size)
-            for head in heads:
-                network.arc(self.vertices + k, head, UNLIMITED)
-        for node, before in self.needs:
-            network.arc(node, before, UNLIMITED)
+        stars = self.vertices + np.arange(len(several))
+        chosen = np.zeros(len(shared), dtype=bool)
+        chosen[several] = True
+        of_star = np.repeat(chosen, self.degree)
+        tails = (
+            self.arcs[1][some],
+            self.stars[1][several],
+            np.repeat(stars, self.degree[several]),
+            self.needs[0],
+        )
+        heads = self.arcs[2][some], stars, self.stars[2][of_star], self.needs[1]
+        capacities = [c for c in direct if c] + [c for c in shared if c]
+        count = sum(map(len, tails))
+        capacities += [UNLIMITED] * (count - len(capacities))
+        network = FlowNetwork.of(
+            self.vertices + len(several), np.concatenate(tails), np.concatenate(heads), capacities
+        )
         value = network.maximum(self.source, self.sink, _EFFORT)
         if not sets or not network.complete:
             return value, (), ()

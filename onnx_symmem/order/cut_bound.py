@@ -82,7 +82,7 @@ class _Cuts:
         if found is None:
             return None
         network, always = found
-        self.work += network.vertices + 2 * len(network.lives) + len(network.needs)
+        self.work += network.effort
         return network.solve(sizes)[0] + sum(sizes[b] * sign for b, sign in self.fixed(node, always))
 
 

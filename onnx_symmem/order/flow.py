@@ -6,6 +6,11 @@ arc looked at once per phase. Iterative, and capacities are Python integers of a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
 __all__ = ["UNLIMITED", "FlowNetwork"]
 
 UNLIMITED = 1 << 200  # a capacity that no cut of finite capacity crosses
@@ -23,6 +28,22 @@ class FlowNetwork:
         self.capacity: list[int] = []
         self.complete = False
         self.spent = 0
+
+    @classmethod
+    def of(
+        cls, vertices: int, tails: np.ndarray, heads: np.ndarray, capacities: Sequence[int]
+    ) -> FlowNetwork:
+        """A network of many arcs at once."""
+        network = cls(0)
+        ends = np.empty((len(tails), 2), dtype=np.uint16 if vertices < 1 << 16 else np.int64)
+        ends[:, 0], ends[:, 1] = tails, heads
+        by_vertex = np.argsort(ends.ravel(), kind="stable").tolist()
+        stops = np.cumsum(np.bincount(ends.ravel(), minlength=vertices)).tolist()
+        network.out = [by_vertex[a:b] for a, b in pairwise((0, *stops))]
+        network.head = ends[:, ::-1].ravel().tolist()
+        network.capacity = [0] * (2 * len(tails))
+        network.capacity[::2] = capacities
+        return network
 
     def arc(self, tail: int, head: int, capacity: int) -> None:
         """Add an arc."""

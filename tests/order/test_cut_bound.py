@@ -51,6 +51,17 @@ def test_at_one_shape_it_is_the_most_that_some_node_needs_in_every_order(seed):
             assert all(p in closed for n in before for p in graph.predecessors[n])
 
 
+def test_a_cut_that_was_made_is_not_that_of_other_roles_or_sizes():
+    graph, sizes = random_graph(3, 12)
+    finder, doubled = CutFinder(graph), [2 * size for size in sizes]
+    first = {node: finder.least(finder.roles(node), sizes) for node in range(graph.size)}
+    for node, cut in first.items():
+        assert finder.least(finder.roles(node), list(sizes)) is cut
+        assert finder.least(finder.roles(node), doubled).bytes == 2 * cut.bytes
+        assert CutFinder(graph).least(finder.roles(node), sizes) == cut
+    assert len({cut.bytes for cut in first.values()}) > 1
+
+
 def live_at(graph, sizes, order, node):
     """Bytes while a node runs."""
     ran = set(order[: order.index(node)])

@@ -35,6 +35,21 @@ def test_the_flow_equals_the_least_cut(seed):
         assert sum(c for a, b, c in arcs if side[a] and not side[b]) == value
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_many_arcs_at_once_make_the_network_that_single_ones_do(seed):
+    rng = np.random.default_rng(seed)
+    vertices, count = int(rng.integers(2, 9)), int(rng.integers(0, 25))
+    ends = rng.integers(0, vertices, (count, 2))
+    capacities = [int(c) << 70 for c in rng.integers(0, 20, count)]
+    one_by_one, at_once = FlowNetwork(vertices), FlowNetwork.of(vertices, *ends.T, capacities)
+    for (tail, head), capacity in zip(ends.tolist(), capacities, strict=True):
+        one_by_one.arc(tail, head, capacity)
+    assert at_once.out == one_by_one.out
+    assert at_once.head == one_by_one.head
+    assert at_once.capacity == one_by_one.capacity
+    assert at_once.maximum(0, 1) == one_by_one.maximum(0, 1)
+
+
 def test_unlimited_arcs_are_not_cut():
     network = FlowNetwork(4)
     network.arc(0, 2, 7)
