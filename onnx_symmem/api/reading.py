@@ -17,15 +17,8 @@ from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import value_sizes
 from onnx_symmem.report.analysis import analyse
-from onnx_symmem.report.capacity import (
-    SCOPES,
-    BudgetChecks,
-    Fit,
-    check_budget,
-    check_limit,
-    fit_models,
-    model_demand,
-)
+from onnx_symmem.report.capacity import BudgetChecks, Fit, check_budget, check_limit, fit_models
+from onnx_symmem.report.demand import SCOPES, model_demand
 from onnx_symmem.report.explanation import Explanation, explain
 from onnx_symmem.report.files import check_report_target, write_report
 from onnx_symmem.report.frontier import check_frontier_target, write_frontier

@@ -18,7 +18,7 @@ from onnx_symmem.graph.load import LoadedModel, load_model
 from onnx_symmem.memory.execution_order import default_order, priority_order
 from onnx_symmem.memory.peak import Peak, peak, peak_of
 from onnx_symmem.memory.plan import PlanOptions, prepare
-from onnx_symmem.memory.profile import MemoryProfile, profile
+from onnx_symmem.memory.profile import BOUND, EXACT, MemoryProfile, profile
 from onnx_symmem.memory.sizes import value_sizes
 from onnx_symmem.order.bound import lower_bound
 from onnx_symmem.order.candidates import Tick
@@ -28,6 +28,7 @@ from onnx_symmem.report.version_bounds import version_bounds
 from onnx_symmem.rewrite.reorder import delivery_of, execution_order_of
 from onnx_symmem.run.at_load import keys_at_load
 from onnx_symmem.run.branches import Branches, branches_of
+from onnx_symmem.run.decided import DecidedIfs, decided_ifs
 from onnx_symmem.run.inputs import resolve_shape
 from onnx_symmem.run.stated_domain import DomainSpec, domain_of, input_dims
 from onnx_symmem.shapes.engine import infer_shapes
@@ -69,11 +70,24 @@ class Analysis:
             return ()
         return version_bounds(self.model, self.branches, self.shapes.domain, self.provider)
 
+    @cached_property
+    def decided(self) -> DecidedIfs:
+        """The Ifs whose branch is known at a shape."""
+        return decided_ifs(self.model, self.shapes)
+
     def rows_at(self, shape: Mapping[str, int]) -> Sequence[int]:
-        """Rows of the profile that a run at a shape goes through: all, or those of the version that runs."""
-        if self.branches is None:
-            return range(len(self.profile.moments))
-        return self.branches.rows(self.profile, self.branches.version_at(shape))
+        """Rows of the profile that a run at a shape goes through, as far as shapes decide which."""
+        if self.branches is not None:
+            return self.branches.rows(self.profile, self.branches.version_at(shape))
+        return self.decided.rows(self.profile, self.decided.taken(shape))
+
+    def label_at(self, shape: Mapping[str, int]) -> str:
+        """How to read what is said of a shape: exact; bound, also of data at its largest; or unknown."""
+        if self.branches is not None:
+            label = self.branches.label(self.profile, self.branches.version_at(shape))
+        else:
+            label = self.decided.label(self.profile, self.rows_at(shape))
+        return BOUND if label == EXACT and self.data_symbols else label
 
     @property
     def planned(self) -> bool:

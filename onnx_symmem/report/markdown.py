@@ -9,7 +9,7 @@ from onnx_symmem.report.growth import Growth, GrowthAt
 from onnx_symmem.report.memory import MemoryReport, PeakMoment
 from onnx_symmem.report.results import PeakFigures, ShapeFindings
 from onnx_symmem.report.text.findings import at_text, symbols_text
-from onnx_symmem.report.text.layout import Unit, labelled, percent, timeline_lines
+from onnx_symmem.report.text.layout import Unit, labelled, one_label, percent, timeline_lines
 
 __all__ = ["markdown"]
 
@@ -91,11 +91,13 @@ def _shapes(report: MemoryReport) -> list[str]:
         return []
     unit = Unit.of(n for m in report.moments for n in (m.peak, m.inputs, m.weights))
     titles = ("shape", "peak:", "activations:", "outputs:", "inputs:", "weights:", "least:", "peak in bytes:")
+    title, one = one_label("## At shapes", [m.label for m in report.moments])
     rows = []
     for m in report.moments:
         numbers = (m.peak, m.activations, m.outputs, m.inputs, m.weights, m.lower_bound)
         runs = "" if m.version is None else f", version {m.version}"
-        shape = _text(at_text(report.findings, m.shape) + runs)
+        at = at_text(report.findings, m.shape) + runs
+        shape = _text(at if one else labelled(at, m.label))
         rows.append((shape, *map(unit.show, numbers), f"{m.peak:,}"))
     note = f"{unit.name}. Least: no order of these nodes can have a smaller peak."
     used = [
@@ -103,7 +105,7 @@ def _shapes(report: MemoryReport) -> list[str]:
     ]
     if used:
         note += f" Sizes that depend on data are the largest possible: {', '.join(dict.fromkeys(used))}."
-    return ["## At shapes", note, _table(titles, rows)]
+    return [title, note, _table(titles, rows)]
 
 
 def _moment(report: MemoryReport, m: PeakMoment) -> list[str]:

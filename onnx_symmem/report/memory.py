@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnx_symmem.memory.peak import Peak, peak_of
-from onnx_symmem.memory.profile import MemoryProfile
+from onnx_symmem.memory.profile import EXACT, MemoryProfile
 from onnx_symmem.report.analysis import Analysis, analyse
 from onnx_symmem.report.findings import left_out, no_bytes, peak_values, shape_findings
 from onnx_symmem.report.growth import Growth
@@ -57,7 +57,8 @@ class PeakMoment:
 
     `peak` is outputs plus activations; inputs and weights come on top. `tensors` are the largest, `others`
     and `other_bytes` sum up the rest. `timeline` is the most that is in use during each step. Of a model with
-    several versions all is about the `version` that runs at the shape.
+    several versions all is about the `version` that runs at the shape, and of an If whose branch the shape
+    decides about that branch. `label` says how to read it.
     """
 
     shape: Mapping[str, int]
@@ -74,12 +75,14 @@ class PeakMoment:
     other_bytes: int
     timeline: tuple[int, ...]
     version: int | None = None
+    label: str = EXACT
 
     def to_json(self) -> dict[str, Any]:
         return {
             "shape": dict(self.shape),
             "chosen_version": self.version,
             "bytes": self.peak,
+            "label": self.label,
             "step": self.step,
             "moment": self.moment,
             "scopes": {
@@ -166,7 +169,7 @@ def report_of(analysis: Analysis, against: Growth | None = None) -> MemoryReport
     branches = analysis.branches
     taken = [None if branches is None else branches.version_at(shape) for shape in legal]
     moments = tuple(
-        _moment(found, shape, _bound(analysis, shape, version), branches, version)
+        _moment(analysis, shape, _bound(analysis, shape, version), version)
         for shape, version in zip(legal, taken, strict=True)
     )
     return MemoryReport(
@@ -227,17 +230,11 @@ def _members(found: MemoryProfile, top: Peak) -> tuple[PeakMember, ...]:
     )
 
 
-def _moment(
-    found: MemoryProfile,
-    shape: Mapping[str, int],
-    bound: int,
-    branches: Branches | None,
-    version: int | None,
-) -> PeakMoment:
-    in_use = [int(v) for v in found.in_use.evaluate([shape])[:, 0]]
-    if branches is not None and version is not None:
-        passed = set(branches.rows(found, version))
-        in_use = [size if row in passed else 0 for row, size in enumerate(in_use)]
+def _moment(analysis: Analysis, shape: Mapping[str, int], bound: int, version: int | None) -> PeakMoment:
+    found, label = analysis.profile, analysis.label_at(shape)
+    passed = set(analysis.rows_at(shape))
+    sizes = found.in_use.evaluate([shape])[:, 0]
+    in_use = [int(size) if row in passed else 0 for row, size in enumerate(sizes)]
     outputs = found.outputs.evaluate([shape])[:, 0]
     timeline = [0] * len(found.plan.order)
     for moment, size in zip(found.moments, in_use, strict=True):
@@ -245,7 +242,7 @@ def _moment(
     if not in_use:
         return PeakMoment(
             shape, 0, -1, "", found.inputs.evaluate(shape), found.weights.evaluate(shape), 0, 0, bound,
-            (), 0, 0, (), version,
+            (), 0, 0, (), version, label,
         )  # fmt: skip
     row = max(range(len(in_use)), key=lambda k: in_use[k])
     live = [
@@ -270,4 +267,5 @@ def _moment(
         other_bytes=sum(t.bytes for t in rest),
         timeline=tuple(timeline),
         version=version,
+        label=label,
     )

@@ -8,7 +8,7 @@ the package invents are dropped. Fused operators are not in the standard and get
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import onnx
 import onnx.shape_inference
@@ -69,7 +69,7 @@ def keys_at_load(model: LoadedModel, shapes: GraphShapes) -> DimKeys:
         if number:
             # An If asks whether the dims of its branches' outputs are numbers: inferred ones count.
             for mine, inferred_output in zip(graph.output, other.output, strict=True):
-                _take_numbers(mine.type.tensor_type, inferred_output.type.tensor_type)
+                _take_numbers(mine.type.tensor_type, inferred_output.type.tensor_type, written)
         for info in graph.value_info:
             for dim in info.type.tensor_type.shape.dim:
                 if dim.dim_param and dim.dim_param not in written:
@@ -77,8 +77,14 @@ def keys_at_load(model: LoadedModel, shapes: GraphShapes) -> DimKeys:
     return from_declared(view_model(proto).graph)
 
 
-def _take_numbers(declared: TypeProto.Tensor, inferred: TypeProto.Tensor) -> None:
-    """Put the numbers that inference found where a declaration of as many dims has none."""
+def _take_numbers(declared: TypeProto.Tensor, inferred: TypeProto.Tensor, written: Collection[str]) -> None:
+    """Put the numbers that inference found where a declaration of as many dims, or of no dims, has none."""
+    if not declared.HasField("shape") and inferred.HasField("shape"):
+        declared.shape.CopyFrom(inferred.shape)
+        for dim in declared.shape.dim:
+            if dim.dim_param and dim.dim_param not in written:
+                dim.ClearField("dim_param")
+        return
     if len(declared.shape.dim) == len(inferred.shape.dim):
         for mine, other in zip(declared.shape.dim, inferred.shape.dim, strict=True):
             if other.HasField("dim_value") and not mine.HasField("dim_value"):

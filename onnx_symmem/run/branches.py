@@ -9,24 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
-from onnx import NodeProto, TensorProto, helper
 
-from onnx_symmem.errors import DomainError
+from onnx_symmem.errors import DomainError, UnsupportedModel
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.memory.profile import BOUND, EXACT, UNKNOWN, MemoryProfile
 from onnx_symmem.rewrite.choice import LIMIT
 from onnx_symmem.rewrite.version_record import versions_of
 from onnx_symmem.rewrite.versions import NO_LIMIT
-from onnx_symmem.run.session import kept
+from onnx_symmem.run.shape_program import ShapeProgram, shape_program
 from onnx_symmem.shapes.table import ModelShapes
-
-if TYPE_CHECKING:
-    import onnxruntime
 
 __all__ = ["Branches", "branches_of"]
 
@@ -66,56 +62,23 @@ class Branches:
 
     def version_at(self, shape: Mapping[str, int], limit: int | None = None) -> int:
         """The version that runs at a shape, a size per dim of the inputs; `limit` None: the file's own."""
-        session, sources = self._guard
-        graph = self.shapes.graph
-        feeds: dict[str, np.ndarray] = {}
         known = self.shapes.domain.completed(shape)
-        for name, source in sources.items():
-            dims = graph.dims[graph.view.index[source]] or ()
-            missing = sorted(frozenset().union(*(d.symbols() for d in dims)) - known.keys())
-            if missing:
-                raise DomainError(f"no size is given for {missing[0]!r}, which decides the version that runs")
-            feeds[name] = np.array([d.evaluate(known) for d in dims], np.int64)
-        if limit is not None and self.has_limit:
-            feeds[LIMIT] = np.array(limit, np.int64)
-        flags = session.run(list(self.conditions), feeds)
+        missing = sorted(self._guard.symbols - known.keys())
+        if missing:
+            raise DomainError(f"no size is given for {missing[0]!r}, which decides the version that runs")
+        given = {LIMIT: np.array(limit, np.int64)} if limit is not None and self.has_limit else None
+        flags = self._guard.at(known, given)
         return next((k for k, flag in enumerate(flags) if flag.item()), len(flags))
 
     @cached_property
-    def _guard(self) -> tuple[onnxruntime.InferenceSession, Mapping[str, str]]:
-        """A session on the guard alone, and the inputs whose shapes it takes by the names of its inputs."""
-        import onnxruntime as ort
-
-        graph = self.model.proto.graph
-        made = {name: node for node in graph.node for name in node.output}
-        needed: dict[str, NodeProto] = {}
-        stack = list(self.conditions)
-        sources: dict[str, str] = {}
-        while stack:
-            name = stack.pop()
-            node = made.get(name)
-            if node is None or name in needed or name in sources:
-                continue
-            if node.op_type == "Shape":
-                sources[name] = node.input[0]
-            else:
-                needed[name] = node
-                stack.extend(node.input)
-        nodes = [node for node in graph.node if node.output and node.output[0] in needed]
-        reads = {name for node in nodes for name in node.input}
-        inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, [None]) for name in sources]
-        inputs += [i for i in graph.input if i.name == LIMIT]
-        outputs = [helper.make_tensor_value_info(c, TensorProto.BOOL, [None]) for c in self.conditions]
-        guard = helper.make_graph(
-            nodes, "guard", inputs, outputs,
-            [t for t in graph.initializer if t.name in reads],
-        )  # fmt: skip
-        model = helper.make_model(
-            guard, opset_imports=self.model.proto.opset_import, ir_version=self.model.proto.ir_version
-        )
-        options = kept().to_session_options()
-        options.intra_op_num_threads = 1
-        return ort.InferenceSession(model.SerializeToString(), options), sources
+    def _guard(self) -> ShapeProgram:
+        """The guard alone."""
+        program = shape_program(self.model, self.shapes, self.conditions, (LIMIT,))
+        if program is None:
+            raise UnsupportedModel(
+                f"{self.model.label}: its guard does not decide by shapes; optimize it anew"
+            )
+        return program
 
     def rows(self, found: MemoryProfile, version: int) -> tuple[int, ...]:
         """Rows of the model's profile that a run of a version goes through."""

@@ -13,7 +13,7 @@ from onnx_symmem.memory.execution_order import priority_order
 from onnx_symmem.memory.plan import prepare
 from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
-from onnx_symmem.report.capacity import model_demand
+from onnx_symmem.report.demand import model_demand
 from onnx_symmem.shapes.engine import infer_shapes
 
 WIDTH = 64

@@ -17,7 +17,7 @@ from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.text import parse
 from onnx_symmem.memory.capacity import Demand, largest_size
 from onnx_symmem.order.limits import SearchLimits, within_budget
-from onnx_symmem.report.capacity import ModelDemand, model_demand
+from onnx_symmem.report.demand import ModelDemand, model_demand
 from onnx_symmem.rewrite.choice import LIMIT
 from onnx_symmem.run.measure import measure
 from tests.run.towers import towers

@@ -9,7 +9,8 @@ from models.build import build
 from onnx_symmem.errors import LimitNotMet, RunFailed, UnsupportedModel, UsageError, naming
 from onnx_symmem.order.limits import SearchLimits, within_budget
 from onnx_symmem.remat.levels import LevelOptions
-from onnx_symmem.report.capacity import check_budget, model_demand
+from onnx_symmem.report.capacity import check_budget
+from onnx_symmem.report.demand import model_demand
 from onnx_symmem.rewrite.choice import LIMIT
 from onnx_symmem.rewrite.version_record import versions_of
 from onnx_symmem.run.measure import measure

@@ -111,7 +111,8 @@ def show_check(console: Console, check: BudgetCheck) -> None:
         indented(console, "proved: no shape needs more than the budget")
     elif check.witness is not None and check.witness_needed is not None:
         unit = Unit.of([check.witness_needed])
-        needs = f"{unit.named(check.witness_needed)}, {check.witness_needed:,} bytes"
+        shown = [] if unit.name == "bytes" else [unit.named(check.witness_needed)]
+        needs = ", ".join([*shown, f"{check.witness_needed:,} bytes"])
         indented(console, f"{shape_text(check.witness)} needs {needs}")
     else:
         indented(console, "neither proved nor refuted; give shapes with --at, or ranges with --dim")

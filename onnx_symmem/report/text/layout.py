@@ -112,6 +112,12 @@ def labelled(title: str, label: str) -> str:
     return title + said
 
 
+def one_label(title: str, labels: Sequence[str]) -> tuple[str, bool]:
+    """The title with what all labels say, if that is one thing; else each number has to say it for itself."""
+    same = len(set(labels)) == 1
+    return labelled(title, labels[0]) if same else title, same
+
+
 def percent(part: float, whole: float) -> str:
     """Change from `whole` to `part`, e.g. `-48.8 %`."""
     if not whole:

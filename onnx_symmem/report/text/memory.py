@@ -19,6 +19,7 @@ from onnx_symmem.report.text.layout import (
     indented,
     labelled,
     list_lines,
+    one_label,
     percent,
     quiet,
     sized_table,
@@ -73,15 +74,15 @@ def _values(console: Console, report: MemoryReport) -> None:
     if not report.moments:
         return
     unit = Unit.of(n for m in report.moments for n in (m.peak, m.inputs, m.weights))
-    heading(
-        console, "At shapes", f"{unit.name}; peak = activations + outputs, inputs and weights come on top"
-    )
+    title, one = one_label("At shapes", [m.label for m in report.moments])
+    heading(console, title, f"{unit.name}; peak = activations + outputs, inputs and weights come on top")
     titles = ("peak", "activations", "outputs", "inputs", "weights", "least")
     table = sized_table(("at", "name"), *((title, "number") for title in titles))
     for m in report.moments:
         numbers = (m.peak, m.activations, m.outputs, m.inputs, m.weights, m.lower_bound)
         runs = "" if m.version is None else f", version {m.version}"
-        table.add_row(f"{at_text(report.findings, m.shape)}{runs}", *map(unit.show, numbers))
+        at = f"{at_text(report.findings, m.shape)}{runs}"
+        table.add_row(at if one else labelled(at, m.label), *map(unit.show, numbers))
     indented(console, table)
     data_note(console, report.findings, [m.shape for m in report.moments])
     indented(console, quiet("least: no order of these nodes can have a smaller peak"))
