@@ -37,11 +37,7 @@ class BackwardRun(ValleyRun):
 
     def _is_least(self, base: int, new: int) -> bool:
         full = self.tables.all
-        for shift in self.tables.lanes:
-            flow, _, freed = self._cut(full & ~new, full & ~base, shift)
-            if flow != freed:
-                return False
-        return True
+        return self._saturates(full & ~new, full & ~base, makes=False)
 
     def _moves(self, state: Valley) -> Iterator[Valley | None]:
         """States after taking back one more node that makes bytes."""
@@ -64,12 +60,14 @@ class BackwardRun(ValleyRun):
         nodes = t.downward[node] & ~done
         others = nodes & ~(1 << node)
         self.spent += STEP * (1 + nodes.bit_count())
-        for k in places_of(others):
+        taken = done
+        for k in reversed(tuple(places_of(others))) if others else ():
             for b in t.reads[k]:
-                # By its first reader that is taken back: those of higher places may be among these nodes.
-                if not t.readers[b] & (done | others & -(2 << k)):
+                # By its first reader that is taken back, which is the one of the highest place.
+                if not t.readers[b] & taken:
                     live += t.sizes[b]
-        freed, taken = 0, done | others
+            taken |= 1 << k
+        freed = 0
         for b in t.reads[node]:
             if not t.readers[b] & taken:
                 freed += t.sizes[b]
@@ -83,10 +81,14 @@ class BackwardRun(ValleyRun):
         t, near = self.tables, 0
         state.done |= nodes
         state.ready &= ~(1 << node)
-        taken = list(places_of(nodes))
-        state.moved += reversed(taken)
-        for k in taken:
-            near |= t.near_before[k]
+        if nodes == 1 << node:
+            state.moved.append(node)
+            near = t.near_before[node]
+        else:
+            taken = list(places_of(nodes))
+            state.moved += reversed(taken)
+            for k in taken:
+                near |= t.near_before[k]
         for other in places_of(t.makers_before[node]):
             if not t.makers_after[other] & ~state.done:
                 state.ready |= 1 << other

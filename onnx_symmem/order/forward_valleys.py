@@ -28,11 +28,7 @@ class ForwardRun(ValleyRun):
         return tuple(moved)
 
     def _is_least(self, base: int, new: int) -> bool:
-        for shift in self.tables.lanes:
-            flow, made, _ = self._cut(base, new, shift)
-            if flow != made:
-                return False
-        return True
+        return self._saturates(base, new, makes=True)
 
     def _moves(self, state: Valley) -> Iterator[Valley | None]:
         """States after freeing one more buffer; after all that is left where nothing is left to free."""
@@ -43,20 +39,30 @@ class ForwardRun(ValleyRun):
             done = state.done | 1 << k
             if any(not t.readers[b] & ~done for b in t.reads[k]):
                 freeing |= 1 << k
-        tried: set[tuple[int, int]] = set()
+        tried: set[int | tuple[int, int]] = set()
         met: list[int] = []  # what frees something: what contains it is no move, but by its own last node
         for need, last in t.frees:
             nodes = need & left
-            if not nodes or (nodes, last) in tried or (last >= 0 and not nodes >> last & 1):
-                continue
-            tried.add((nodes, last))
-            if nodes & freeing and nodes & (nodes - 1) and (last < 0 or nodes & freeing & ~(1 << last)):
-                continue
-            if any(some & nodes == some and (last < 0 or not some >> last & 1) for some in met):
+            if not nodes:
                 continue
             if last < 0:
-                met.append(nodes)
-            yield self._moved(state, nodes, last)
+                if nodes in tried:
+                    continue
+                tried.add(nodes)
+                if nodes & freeing and nodes & (nodes - 1):
+                    continue
+                for some in met:
+                    if some & nodes == some:
+                        break
+                else:
+                    met.append(nodes)
+                    yield self._moved(state, nodes)
+            elif nodes >> last & 1 and (nodes, last) not in tried:
+                tried.add((nodes, last))
+                if nodes & freeing & ~(1 << last) and nodes & (nodes - 1):
+                    continue
+                if not any(some & nodes == some and not some >> last & 1 for some in met):
+                    yield self._moved(state, nodes, last)
         if not tried:
             yield self._moved(state, t.all & left)
 

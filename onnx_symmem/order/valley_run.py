@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from onnx_symmem.order.flow import FlowNetwork
+from onnx_symmem.order.pouring import all_flows
 from onnx_symmem.order.valley_tables import ValleyTables, places_of
 
 __all__ = ["NEW", "STEP", "Valley", "ValleyRun"]
@@ -55,6 +55,8 @@ class ValleyRun(ABC):
     def __init__(self, tables: ValleyTables, cap: int, goal: int) -> None:
         self.tables, self.cap, self.goal = tables, cap, goal
         self.length = max(goal.bit_count(), 1)
+        self.mask = (1 << tables.lane) - 1
+        self.caps = [(at, cap >> at & self.mask or 1) for at in tables.lanes]
         self.spent = 0
         self.stood = self.looked = 0  # how often something got a stand-in, and parked states were looked at
         self.waiting: list[tuple[float, int]] = []
@@ -138,9 +140,8 @@ class ValleyRun(ABC):
 
     def _rank(self, state: Valley) -> float:
         """Less is more: little that is live, and most of the way gone."""
-        t = self.tables
-        mask = (1 << t.lane) - 1
-        held = max(((state.live >> at & mask) / (self.cap >> at & mask or 1) for at in t.lanes), default=0.0)
+        live, mask = state.live, self.mask
+        held = max([(live >> at & mask) / cap for at, cap in self.caps], default=0.0)
         return held - _PUSH * (state.done & self.goal).bit_count() / self.length
 
     def _way(self, state: Valley) -> list[Valley] | None:
@@ -195,35 +196,27 @@ class ValleyRun(ABC):
                 return True
         return False
 
-    def _cut(self, base: int, top: int, shift: int) -> tuple[int, int, int]:
-        """What can be gained between two sets that ran, in one lane: a maximum flow, all made, all freed.
+    def _saturates(self, base: int, top: int, makes: bool) -> bool:
+        """Whether no set between two that ran holds less than `top`, with `makes`, else than `base`, at any
+        shape.
 
         Between `base` and a set of further nodes Y, what is live grows by what Y makes less what it frees.
-        All of the flow is made where no set in between holds less than `top`; all of it is freed where none
-        holds less than `base`.
+        What is freed may flow to what was made on the way to it: none holds less than `top` where all that
+        is made can be filled, none less than `base` where all that is freed can flow off.
         """
-        t = self.tables
-        nodes = list(places_of(top & ~base))
-        place = {node: k for k, node in enumerate(nodes)}
-        self.spent += _CUT * len(nodes)
-        dying = sorted({b for node in nodes for b in t.reads[node] if not t.readers[b] & ~top})
-        source, sink = len(nodes), len(nodes) + 1
-        mask = (1 << t.lane) - 1
-        network = FlowNetwork(len(nodes) + 2 + len(dying))
-        freed = made = 0
-        for k, b in enumerate(dying, len(nodes) + 2):
-            size = t.sizes[b] >> shift & mask
-            freed += size
-            network.arc(source, k, size)
-            for reader in places_of(t.readers[b] & ~base):
-                network.arc(k, place[reader], size)
-        for node in nodes:
-            size = t.makes[node] >> shift & mask
-            made += size
-            network.arc(place[node], sink, size)
-            for before in places_of(t.before[node] & ~base):
-                network.arc(place[node], place[before], freed)
-        return network.maximum(source, sink), made, freed
+        t, mask = self.tables, self.mask
+        inside = top & ~base
+        nodes = list(places_of(inside))
+        dying = {b for node in nodes for b in t.reads[node] if not t.readers[b] & ~top}
+        ways = sorted((t.takes[b] & inside, b) for b in dying)
+        ways.sort(key=lambda way: way[0].bit_count())
+        for shift in t.lanes:
+            self.spent += _CUT * len(nodes)
+            made = {node: size for node in nodes if (size := t.makes[node] >> shift & mask)}
+            freed = [(to, size) for to, b in ways if (size := t.sizes[b] >> shift & mask)]
+            if not all_flows(freed, made, makes):
+                return False
+        return True
 
 
 def _moved(last: Valley) -> list[int]:

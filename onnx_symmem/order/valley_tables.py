@@ -54,12 +54,12 @@ class ValleyTables:
             upward.append(bits)
         # What it takes to free a buffer, in any order but that some node has to be the last, or -1. One that
         # may work in the place of what it reads has to be, with any of that.
-        takes = [joined(upward, readers) if sized[b] else 0 for b, readers in enumerate(self.readers)]
-        frees = {(need, -1) for need in takes if need}
+        self.takes = [joined(upward, readers) if sized[b] else 0 for b, readers in enumerate(self.readers)]
+        frees = {(need, -1) for need in self.takes if need}
         for node, saved in enumerate(self.saves):
             read = self.reads[node] if saved else ()
             for some in range(1, 1 << min(len(read), _TOGETHER)):
-                nodes = union(takes, [b for k, b in enumerate(read) if some >> k & 1])
+                nodes = union(self.takes, [b for k, b in enumerate(read) if some >> k & 1])
                 if not any(nodes >> after & 1 for after in self.after[node]):
                     frees.add((nodes, node))
         self.frees = sorted(frees)
