@@ -17,6 +17,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, TypeProto, helper
 from onnx_symmem.graph.load import LoadedModel, graphs_of
 from onnx_symmem.graph.view import view_model
 from onnx_symmem.memory.sizes import DimKeys, from_declared
+from onnx_symmem.run.carried_values import inferred_with_values
 from onnx_symmem.shapes.table import GraphShapes
 
 __all__ = ["keys_at_load"]
@@ -57,7 +58,7 @@ def keys_at_load(model: LoadedModel, shapes: GraphShapes) -> DimKeys:
         del graph.node[:]
         graph.node.extend(nodes)
     try:
-        inferred = onnx.shape_inference.infer_shapes(inference)
+        inferred = inferred_with_values(inference)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         # A model the package cannot read: what is declared is left.
         return from_declared(model.view().graph)
