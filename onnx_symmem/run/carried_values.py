@@ -1,9 +1,10 @@
 """Numbers that ONNX Runtime carries through shape arithmetic at load, and the dims that it infers from them.
 
-It knows the dims that a Reshape, Expand or ConstantOfShape is given where they come from a Shape that is all
-numbers, by single elements, their sums, differences and products, and lists of these. Constants among them,
-pieces of a shape, and names of dims are not carried. So this is done step by step as ONNX Runtime does it,
-not by the data propagation of the onnx package, which goes further (tests/run/test_carried_values.py).
+What an operator is told (the dims of a Reshape, the ends of a Slice, how often a Tile repeats) is known
+where it comes from a Shape that is all numbers, by single elements, their sums, differences, products and
+quotients, and lists of these. Constants among them, pieces of a shape, and names of dims are not carried. So
+this is done step by step as ONNX Runtime does it, not by the data propagation of the onnx package, which goes
+further (tests/run/test_carried_values.py).
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from onnx_symmem.graph.load import external_entry, graphs_of
 __all__ = ["inferred_with_values"]
 
 _ROUNDS = 32  # of inference, each for dims that follow from those before
-_DIMS_AT = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}  # which input says the dims of the result
+_ALL = 1 << 31
+_CARRIED_INPUTS = {
+    "Gather": 1, "Squeeze": 1, "Unsqueeze": 1, "Cast": 1,
+    **dict.fromkeys(("Concat", "Add", "Sub", "Mul", "Div"), _ALL),
+}  # fmt: skip
+"""How many inputs of an operator, from the first on, it carries on."""
+
 _ARITHMETIC: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "Add": np.add,
     "Sub": np.subtract,
@@ -33,7 +40,7 @@ _Dims = tuple[int | None, ...]
 
 
 def inferred_with_values(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with inferred dims; the dims that ONNX Runtime computes are constants of its graphs.
+    """The model with inferred dims; the numbers that ONNX Runtime computes are constants of its graphs.
 
     `model` is changed. Raises what the onnx package does where it cannot read it.
     """
@@ -51,15 +58,22 @@ def inferred_with_values(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _put(graph: onnx.GraphProto, dims: Mapping[str, _Dims], constants: Mapping[str, TensorProto]) -> bool:
-    """Put constants in place of computed dims; whether there were any."""
+    """Put constants in place of computed numbers where they are used up; whether there were any."""
     values = _values(graph.node, dims, constants)
+    held = {t.name for t in graph.initializer}
     found = False
     for node in graph.node:
-        at = _DIMS_AT.get(node.op_type, len(node.input)) if node.domain in _PLAIN else len(node.input)
-        if at < len(node.input) and node.input[at] in values:
-            constant = numpy_helper.from_array(values[node.input[at]], f"{node.output[0]}/dims")
-            graph.initializer.append(constant)
-            node.input[at] = constant.name  # which is no value that is carried, so it is not asked again
+        # What is carried on is needed to carry more.
+        carries = _CARRIED_INPUTS.get(node.op_type, 0) if node.domain in _PLAIN else 0
+        for at, name in enumerate(node.input):
+            value = values.get(name)
+            if at < carries or value is None or value.dtype.kind != "i":
+                continue
+            constant = f"{name}/carried"
+            if constant not in held:
+                held.add(constant)
+                graph.initializer.append(numpy_helper.from_array(value, constant))
+            node.input[at] = constant
             found = True
     return found
 
@@ -108,8 +122,7 @@ def _value(
         shape = dims.get(node.input[0], (None,))
         part = shape[about.get("start", 0) : about.get("end", len(shape))]
         return None if None in part else np.array(part, np.int64)
-    count = 1 if node.op_type in ("Gather", "Squeeze", "Unsqueeze", "Cast") else len(node.input)
-    read = [values.get(name) for name in node.input[:count]]
+    read = [values.get(name) for name in node.input[: _CARRIED_INPUTS.get(node.op_type, 0)]]
     if not read or any(r is None for r in read):
         return None
     known = [r for r in read if r is not None]
@@ -120,7 +133,7 @@ def _value(
     if node.op_type == "Concat" and all(k.ndim == 1 for k in known):
         return np.concatenate(known)
     if node.op_type == "Cast" and first.ndim == 1:
-        return first
+        return first.astype(helper.tensor_dtype_to_np_dtype(about["to"]))
     if node.op_type in ("Squeeze", "Unsqueeze") and first.size == 1:
         return first.reshape([1] if node.op_type == "Unsqueeze" else [])
     if node.op_type in _ARITHMETIC and len(known) == 2:
@@ -134,4 +147,4 @@ def _combined(op: str, left: np.ndarray, right: np.ndarray) -> np.ndarray | None
         return None
     if op == "Div" and (max(left.size, right.size) > 1 or not right.all()):
         return None
-    return np.asarray(_ARITHMETIC[op](left, right), np.int64)
+    return np.asarray(_ARITHMETIC[op](left, right), left.dtype)

@@ -52,13 +52,31 @@ PROGRAMS = [
 ]
 
 
+# Each makes a result `w` of dims that follow from carried numbers: those of an input of 3 times 5.
+CONSUMERS = [
+    "Slice x v0 d0 v1 -> w0 ; Exp w0 -> w",
+    "Slice x d0 d1 v1 -> w0 ; Exp w0 -> w",
+    "Tile x t -> w",
+    "Resize x _ _ t -> w",
+    "TopK,axis=1 x d0 -> w at",
+    "Range i0 e1 one -> r0 ; Cast,to=1 r0 -> w",
+    "Cast,to=7 x -> i ; OneHot i d0 values -> w",
+    "Concat,axis=0 d0 d0 d1 d1 -> p ; Pad x p -> w",
+    "Expand x t -> w0 ; Exp w0 -> w",
+    "Sub d1 d0 -> p ; Concat,axis=0 d0 p -> q ; Split,axis=1 x q -> w other",
+    "Sub d0 d0 -> z ; ReduceSum,keepdims=1 x z -> w0 ; Exp w0 -> w",
+    "Sub d0 d0 -> z ; Unsqueeze x z -> w0 ; Exp w0 -> w",
+]
+
+
 def _nodes(program: str) -> list[NodeProto]:
     nodes = []
     for line in program.split(" ; "):
         read, made = (part.split() for part in line.strip(" ;").split("->"))
         op, *attributes = read[0].split(",")
         given = {name: int(value) for name, value in (text.split("=") for text in attributes)}
-        nodes.append(helper.make_node(op, read[1:], made, **given))  # type: ignore[arg-type]
+        names = ["" if name == "_" else name for name in read[1:]]
+        nodes.append(helper.make_node(op, names, made, **given))  # type: ignore[arg-type]
     return nodes
 
 
@@ -94,6 +112,25 @@ def _model(program: str, dims: Sequence[int | str], reshape: bool = False) -> on
 def test_what_is_known_is_what_onnxruntime_knows(program: str, dims: list[int | str]) -> None:
     at = {name: size for name, size in zip("abc", (4, 6, 8), strict=True) if name in dims}
     found = measure(_model(program, dims), at, runs=1, latency_runs=0)
+    assert found.prediction.mismatches() == ()
+    assert found.nodes_equal == 1
+
+
+@pytest.mark.parametrize("dims", [[3, 5], ["a", 5]], ids=str)
+@pytest.mark.parametrize("program", CONSUMERS)
+def test_whatever_an_operator_is_told_counts(program: str, dims: list[int | str]) -> None:
+    head = "Shape x -> s ; Gather s v0 -> d0 ; Gather s v1 -> d1 ; Gather s i1 -> e1 ; "
+    head += "Concat,axis=0 d0 d1 -> t ; "
+    nodes = [*_nodes(head + program), *_nodes("Relu w -> r ; Exp r -> big ; ReduceSum,keepdims=0 big -> y")]
+    read = {name for node in nodes for name in node.input}
+    weights = [numpy_helper.from_array(np.array(v, np.int64), k) for k, v in CONSTANTS.items() if k in read]
+    weights.append(numpy_helper.from_array(np.array([0, 1], np.float32), "values"))
+    x = helper.make_tensor_value_info("x", FLOAT, list(dims))
+    y = helper.make_tensor_value_info("y", FLOAT, [])
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    at = {"a": 3} if "a" in dims else {}
+    found = measure(proto, at, runs=1, latency_runs=0)
     assert found.prediction.mismatches() == ()
     assert found.nodes_equal == 1
 
