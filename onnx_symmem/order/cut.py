@@ -89,6 +89,13 @@ class CutFinder:
             last[self.read] = np.maximum.reduceat(role[self.readers], self.starts)
         return self.pinned | (last == NOT_BEFORE)
 
+    def across(self, ran: np.ndarray) -> IntArray:
+        """Buffers that are live where just these nodes ran, which are told by a flag each."""
+        lasts = self.pinned.copy()
+        if self.read.size:
+            lasts[self.read] |= np.logical_or.reduceat(~ran[self.readers], self.starts)
+        return np.flatnonzero(lasts & ran[self.producer])
+
     def network(self, roles: bytearray) -> FreeNetwork:
         """The part of the network on which down-sets of these roles differ."""
         return FreeNetwork(self, roles)

@@ -22,11 +22,12 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.grid import evaluate
 from onnx_symmem.order.buffers import BufferGraph
 from onnx_symmem.order.cone import SizeCone, size_cone
-from onnx_symmem.order.cut import CutFinder, FreeNetwork
+from onnx_symmem.order.cut import BEFORE, FREE, CutFinder, FreeNetwork
 from onnx_symmem.order.moments import live_bytes
 
 __all__ = ["CutLimits", "PeakFloor", "cut_bound", "peak_floor"]
 
+_KEPT = 16  # cuts that are tried again
 _TICKS = 100  # parts of the limits that progress is counted in
 
 
@@ -55,35 +56,53 @@ class _Cuts:
         self.graph, self.limits = graph, limits
         self.finder = CutFinder(graph)
         self.work = 0
-        self.networks: dict[int, tuple[FreeNetwork, np.ndarray] | None] = {}
+        self.networks: dict[int, tuple[FreeNetwork, np.ndarray, np.ndarray] | None] = {}
+        # Nodes that ran by the cuts that were found, as flags; the one that told something last comes first.
+        self.ran: list[np.ndarray] = []
         self.shared: dict[int, list[int]] = {}
         for node, made, _ in graph.optional_share:
             self.shared.setdefault(node, []).append(made)
 
-    def fixed(self, node: int, always: np.ndarray) -> list[tuple[int, int]]:
-        """(buffer, sign) of what is there whatever the down-set: some results may overwrite an operand."""
-        made = [(b, 1) for b in self.graph.makes[node]] + [(b, 1) for b in always.tolist()]
-        return made + [(b, -1) for b in self.shared.get(node, ())]
+    def fixed(self, node: int) -> list[tuple[int, int]]:
+        """(buffer, sign) of what a node adds itself: some results may overwrite an operand."""
+        return [(b, 1) for b in self.graph.makes[node]] + [(b, -1) for b in self.shared.get(node, ())]
 
-    def at(self, node: int) -> tuple[FreeNetwork, np.ndarray] | None:
-        """Network and buffers live anyway, None where the network is too large."""
+    def at(self, node: int) -> tuple[FreeNetwork, np.ndarray, np.ndarray] | None:
+        """Network, buffers live anyway and roles of all nodes; None where the network is too large."""
         if node not in self.networks:
             roles = self.finder.roles(node)
             self.work += self.graph.size // 2
             found = None
             if roles.count(0) <= self.limits.network:
-                found = self.finder.network(roles), self.finder.live_anyway(roles)
+                role = np.frombuffer(roles, dtype=np.uint8)
+                found = self.finder.network(roles), self.finder.live_anyway(roles), role
             self.networks[node] = found
         return self.networks[node]
 
-    def least(self, node: int, sizes: Sequence[int]) -> int | None:
-        """Least bytes while the node runs, at one shape or in one generator."""
+    def least(self, node: int, sizes: Sequence[int], floor: float = -np.inf) -> int | None:
+        """Least bytes while the node runs, at one shape or in one generator.
+
+        Where these are not above `floor`, any number between: cuts that were made elsewhere mostly tell.
+        """
         found = self.at(node)
         if found is None:
             return None
-        network, always = found
+        network, always, role = found
         self.work += network.effort
-        return network.solve(sizes)[0] + sum(sizes[b] * sign for b, sign in self.fixed(node, always))
+        own = sum(sizes[b] * sign for b, sign in self.fixed(node))
+        for k, before in enumerate(self.ran if floor > -np.inf else ()):
+            # With what the node needs, and without what needs it, it is a down-set before which it may run.
+            across = self.finder.across(np.where(role == FREE, before, role == BEFORE))
+            most = own + sum([sizes[b] for b in across.tolist()])
+            if most <= floor:
+                self.ran.insert(0, self.ran.pop(k))
+                return most
+        value, free, _ = network.solve(sizes, sets=floor > -np.inf)
+        if free:
+            ran = role == BEFORE
+            ran[list(free)] = True
+            self.ran = [ran, *self.ran[: _KEPT - 1]]
+        return value + own + sum(sizes[b] for b in always.tolist())
 
 
 def peak_floor(
@@ -164,7 +183,7 @@ def _floor(
         if tick is not None:
             used = max(len(looked_at) / limits.nodes, cuts.work / limits.work)
             tick(int(used * _TICKS), _TICKS)
-        value = cuts.least(int(node), columns[int(k)])
+        value = cuts.least(int(node), columns[int(k)], float(floor[k]))
         looked_at.append(int(node))
         if value is None:
             ceiling[node] = 0.0

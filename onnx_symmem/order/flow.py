@@ -111,7 +111,7 @@ class FlowNetwork:
         vertex, total = source, 0
         while True:
             if vertex == sink:
-                least = min(capacity[arc] for arc in path)
+                least = min([capacity[arc] for arc in path])
                 total += least
                 self.spent += len(path)
                 first = -1

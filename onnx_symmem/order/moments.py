@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -25,6 +26,21 @@ class Moments:
         self.starts = np.cumsum(counts) - counts
         self.alloc = np.zeros((graph.size, self.sizes.shape[1]))
         np.add.at(self.alloc, self.producer, self.sizes)
+
+    @cached_property
+    def _reading(self) -> tuple[np.ndarray, np.ndarray]:
+        """Every reader of a buffer, and the buffer."""
+        readers = self.graph.readers
+        nodes = np.array([r for rs in readers for r in rs], dtype=np.int64)
+        return nodes, np.repeat(np.arange(len(readers)), [len(rs) for rs in readers])
+
+    def touching(self, buffers: np.ndarray) -> np.ndarray:
+        """Per node whether it makes or reads any of some buffers, which are told by a flag each."""
+        nodes, read = self._reading
+        found = np.zeros(self.graph.size, dtype=bool)
+        found[self.producer[buffers]] = True
+        found[nodes[buffers[read]]] = True
+        return found
 
     def positions(self, order: Sequence[int]) -> np.ndarray:
         """Step of every node."""

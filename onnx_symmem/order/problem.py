@@ -48,9 +48,8 @@ def nodes_of_window(
     nodes = tuple(order[start:end])
     if not small:
         return nodes
-    graph, counted = moments.graph, _counted(moments, live, small).tolist()
-    kept = (n for n in nodes if any(counted[b] for b in (*graph.makes[n], *graph.reads[n])))
-    return tuple(kept) or nodes
+    kept = moments.touching(_counted(moments, live, small)).tolist()
+    return tuple(n for n in nodes if kept[n]) or nodes
 
 
 def _counted(moments: Moments, live: np.ndarray, small: float) -> np.ndarray:

@@ -86,6 +86,20 @@ def test_it_is_not_below_what_is_live_in_every_order(seed):
     assert best <= peak(graph, [5 * w for w in widths], graph.topological)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_the_floor_at_many_shapes_is_the_most_that_a_cut_tells_at_each(seed):
+    graph, _ = random_graph(seed, 25)
+    table = np.random.default_rng(seed).integers(0, 60, (len(graph.producer), 6)).astype(float)
+    finder, wanted = CutFinder(graph), []
+    for column in table.T.astype(int).tolist():
+        own = [sum(column[b] for b in made) for made in graph.makes]
+        cuts = [finder.least(finder.roles(node), column).bytes for node in range(graph.size)]
+        wanted.append(max(a + b for a, b in zip(own, cuts, strict=True)))
+    found = peak_floor(graph, table, [graph.topological])
+    assert found.bytes.tolist() == wanted
+    assert all(node in found.looked_at for node in found.nodes)
+
+
 def test_memory_that_no_single_buffer_explains():
     """Two branches of 100 bytes end in 1 byte each: the second one runs beside what the first one left."""
     graph = BufferGraph(
