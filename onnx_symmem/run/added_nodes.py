@@ -16,10 +16,10 @@ import onnx
 from onnx import TensorProto, helper
 
 from onnx_symmem.errors import ModelFileError, RunFailed, UnsupportedModel
-from onnx_symmem.graph.load import LoadedModel, external_entry, load_model
+from onnx_symmem.graph.load import LoadedModel, external_entry, graphs_of, load_model
 from onnx_symmem.run.offline import optimize_offline
 
-__all__ = ["as_loaded"]
+__all__ = ["as_loaded", "stays_as_it_is"]
 
 _SMALL = 1024  # bytes; constants of shape arithmetic stay constants
 _Nodes = Counter[tuple[str, ...]]
@@ -40,6 +40,15 @@ def as_loaded(model: LoadedModel, provider: str, folder: Path) -> LoadedModel:
         return model
     saved.graph.initializer.extend(weights.values())
     return replace(model, proto=saved)
+
+
+def stays_as_it_is(proto: onnx.ModelProto, folder: Path) -> bool:
+    """Whether the nodes of a model for the CPU are those that run, as far as Casts for float16 go."""
+    infos = (i for g in graphs_of(proto.graph) for i in (*g.input, *g.value_info, *g.output))
+    if not any(info.type.tensor_type.elem_type == TensorProto.FLOAT16 for info in infos):
+        return True
+    model = LoadedModel(proto, None, None)
+    return as_loaded(model, "cpu", folder) is model
 
 
 def _without_data(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, TensorProto]]:

@@ -32,7 +32,7 @@ from onnx_symmem.order.candidates import CandidateOrder, buffer_bytes, peaks_at,
 from onnx_symmem.order.moments import Moments
 from onnx_symmem.order.planner import PlannedOrder
 from onnx_symmem.order.selection import OrderChoice
-from onnx_symmem.rewrite.anchors import Anchor, add_anchors
+from onnx_symmem.rewrite.anchors import Anchor, add_anchors, can_slice, is_copied_for_size
 from onnx_symmem.rewrite.reorder import reorder_nodes
 from onnx_symmem.rewrite.reticence import Reticence, reticent
 from onnx_symmem.rewrite.separation import separate_buffers
@@ -50,7 +50,6 @@ _ALIKE = 3  # orders of equal peaks of which the one with the fewest anchors is 
 _FEW = 50  # one anchor to so many nodes is few enough
 _OTHERS = 3  # orders that are tried where anchors make these need more than what would have run
 _TRIALS = 256  # orders that are tried to do without anchors, per order and round
-_SLICE = 13  # from this opset on Slice takes every type
 _SAMPLES = 32  # shapes besides the steering ones at which anchors must not be missed
 _ROUNDS = 6  # of leaving out anchors; each but the first has a shape more, at which too few were left
 
@@ -242,13 +241,18 @@ class _Writer:
     @property
     def slices(self) -> bool:
         """Whether anchors can be empty."""
-        return any(o.version >= _SLICE for o in self.base.proto.opset_import if o.domain in ("", "ai.onnx"))
+        return can_slice(self.base.proto.opset_import)
+
+    def _is_copied(self, value: int) -> bool:
+        """Whether a `Size` of it would cost a copy, and need not."""
+        kind = self.shapes.graph.elem_types[value]
+        return self.slices and is_copied_for_size(kind, self.prepared.options.provider)
 
     def written(self, order: Sequence[int], found: Anchoring, empty: bool = False) -> _Written:
         """The file with its anchors and dims, and its profile with reuse of buffers."""
         dims, values = self.shapes.graph.dims, [self.values[node] for node in found.anchored]
         anchors = [
-            Anchor(v, node, self.view.values[v].name, empty and bool(dims[v]))
+            Anchor(v, node, self.view.values[v].name, (empty or self._is_copied(v)) and bool(dims[v]))
             for node, v in zip(found.anchored, values, strict=True)
         ]
         kept = steady(self.base.proto, self.layout)

@@ -18,7 +18,7 @@ from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import ValueSizes, from_written, value_sizes
 from onnx_symmem.order.candidates import SearchLimits, Tick, peaks_at
 from onnx_symmem.order.planner import PlannedOrder, plan_order
-from onnx_symmem.rewrite.anchors import add_anchors, unread_results, with_anchors
+from onnx_symmem.rewrite.anchors import add_anchors, can_slice, unread_results, with_anchors
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import ModelShapes
 
@@ -57,7 +57,8 @@ def plan_freed(
     options, domain = PlanOptions(provider), shapes.domain
     sizes = value_sizes(shapes.graph)
     plain = _prepared(shapes, options)
-    anchors = unread_results(plain["priority"], sizes, domain)
+    slices = can_slice(base.proto.opset_import)
+    anchors = unread_results(plain["priority"], sizes, domain, shapes.graph.elem_types, slices)
     if anchors:
         freed = replace(base, proto=add_anchors(base.proto, anchors))
         again = infer_shapes(freed.view(), spec)

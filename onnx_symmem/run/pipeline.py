@@ -36,6 +36,7 @@ from onnx_symmem.rewrite.choice import FITS
 from onnx_symmem.rewrite.reorder import DELIVERIES, reorder_nodes
 from onnx_symmem.rewrite.value_info import write_dims
 from onnx_symmem.rewrite.version_record import versions_of
+from onnx_symmem.run.added_nodes import stays_as_it_is
 from onnx_symmem.run.baseline import baseline_plan, file_order, settled_baseline, usable_baseline
 from onnx_symmem.run.delivery import deliver_anchored
 from onnx_symmem.run.deployment import deployment_files
@@ -67,6 +68,10 @@ _SHARES = {
 }  # fmt: skip
 """Of the time that `optimize` takes, by what it says it does."""
 
+_NOT_AS_IT_IS = (
+    "ONNX Runtime adds or removes Casts for float16 when it loads the file: what runs may take more than "
+    "what is said"
+)
 _VERIFIED = 2  # shapes at which the result is compared with the original
 
 
@@ -206,6 +211,8 @@ def optimize_model(
             several = dispatch is not None or levels is not None
             added = added_weights(base.proto, proto) if several else 0
             mark_blocks(proto)
+            if options.provider == "cpu" and not stays_as_it_is(proto, folder):
+                notices += (_NOT_AS_IT_IS,)
             staged = None
             if out is not None or options.verify or not as_it_is:
                 target = out or Path(stack.enter_context(tempfile.TemporaryDirectory()), "planned.onnx")

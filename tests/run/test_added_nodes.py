@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx_symmem.graph.load import external_entry, load_model
-from onnx_symmem.run.added_nodes import as_loaded
+from onnx_symmem.run.added_nodes import as_loaded, stays_as_it_is
 from onnx_symmem.run.measure import measure, measure_baseline
 from onnx_symmem.run.optimized import OptimizeOptions
 from onnx_symmem.run.pipeline import optimize_model
@@ -89,3 +89,15 @@ def test_a_graph_that_is_not_loaded_as_it_stands_is_planned_as_it_runs():
         assert before.nodes_equal == after.nodes_equal == 1
         assert before.runs[0].requested_peak == found.choice.before.at(at)
         assert after.runs[0].requested_peak == found.after.at(at) <= found.choice.before.at(at)
+
+
+def test_files_that_change_at_load_are_noticed(tmp_path):
+    """Size is no operator of float16 on the CPU; Slice is one."""
+    value = helper.make_tensor_value_info("x", HALF, ["n", 4])
+    for op, stays in (("Size", False), ("Shape", True)):
+        node = helper.make_node(op, ["x"], ["y"])
+        y = helper.make_tensor_value_info("y", TensorProto.INT64, None)
+        graph = helper.make_graph([node], "g", [value], [y])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        assert stays_as_it_is(model, tmp_path) == stays
+    assert stays_as_it_is(_layers(TensorProto.FLOAT), tmp_path)
