@@ -1,7 +1,8 @@
 """The `onnx-symmem` command: finds the verb, and turns every outcome into one line and an exit code.
 
-    0 done · 1 outputs differ, could not be verified, or a limit is not met · 2 bad input or usage · 3 unsupported model
-    4 the run failed, or a defect of this tool · 130 interrupted · 141 nobody reads stdout · 143 terminated
+    0 done · 1 outputs differ, could not be verified, or a limit is not met · 2 bad input or usage
+    3 unsupported model · 4 the run failed, or a defect of this tool
+    130 interrupted · 141 nobody reads stdout · 143 terminated
 
 Verbs are imported when they are called, so that `--help` needs click alone.
 
@@ -89,8 +90,8 @@ class _LazyGroup(click.Group):
     params=flag_options(),
     subcommand_metavar="VERB [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 done; 1 outputs differ or could not be verified, or a limit is not met: nothing was "
-    "written; 2 bad input or usage; 3 unsupported model; 4 the run failed, or a defect of this tool.",
+    epilog="Exit codes: 0 done; 1 outputs differ or could not be verified, or a limit is not met: nothing "
+    "was written; 2 bad input or usage; 3 unsupported model; 4 the run failed, or a defect of this tool.",
 )
 @click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
 def cli() -> None:
