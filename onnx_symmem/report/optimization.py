@@ -97,6 +97,8 @@ def _overhead(found: OptimizedModel) -> int:
     """Bytes by which what is written is at most above what would have run."""
     if found.dispatch is not None:
         return found.dispatch.overhead
+    if found.levels is not None and found.levels.above is not None:
+        return found.levels.above
     return found.choice.overhead + (0 if found.levels is None else found.levels.overhead)
 
 

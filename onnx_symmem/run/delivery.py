@@ -119,9 +119,10 @@ def deliver_anchored(
         "better orders need more than they save for their anchors at some shape: ONNX Runtime's own is kept"
     )
     after = peak(written.profile, domain)
-    return _delivered(
-        written, name, after, choice, samples, outcomes, (words,) if found_better else ()
-    )  # fmt: skip
+    notices: tuple[str, ...] = (words,) if found_better else ()
+    if not plan_le(after.members, choice.before.members, domain).proved:
+        notices += ("that the file never needs more than what would have run is not proved",)
+    return _delivered(written, name, after, choice, samples, outcomes, notices)
 
 
 def left_alone(

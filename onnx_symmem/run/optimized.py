@@ -87,7 +87,10 @@ class OptimizedModel:
     @property
     def never_worse(self) -> str:
         """Proved, kept, or dispatched; see `docs/json.md`."""
-        return self.choice.never_worse if self.dispatch is None else "dispatched"
+        if self.dispatch is not None:
+            return "dispatched"
+        unproved = self.levels is not None and self.levels.above is None
+        return "kept" if unproved else self.choice.never_worse
 
     @property
     def moved_nodes(self) -> int:

@@ -47,7 +47,7 @@ from onnx_symmem.run.level_delivery import ReadyForLevels, ready_for_levels
 from onnx_symmem.run.optimized import OptimizedModel, OptimizeOptions
 from onnx_symmem.run.processor import mark_blocks
 from onnx_symmem.run.session import cuda_problem
-from onnx_symmem.run.several import LevelPlan, levelled_model, plan_limit
+from onnx_symmem.run.several import LevelPlan, held_against, levelled_model, plan_limit
 from onnx_symmem.run.stages import Stages, Tick
 from onnx_symmem.run.stated_domain import DomainSpec, domain_of
 from onnx_symmem.run.trials import runnable_shapes
@@ -180,6 +180,8 @@ def optimize_model(
                     options.provider,
                     None if ready is None else ready.kept,
                 )
+                notices += more
+                levels, more = held_against(levels, choice, samples)
                 notices += more
                 if ready is not None:
                     delivered = ready.delivered(proto, levels)

@@ -39,10 +39,11 @@ from onnx_symmem.run.kept_levels import KeptByFile
 from onnx_symmem.run.written import added_weights, main_peak, most_above, written_peaks
 from onnx_symmem.shapes.table import ModelShapes
 
-__all__ = ["SCOPES", "LevelPlan", "LevelWish", "levelled_model", "plan_limit"]
+__all__ = ["SCOPES", "LevelPlan", "LevelWish", "held_against", "levelled_model", "plan_limit"]
 
 SCOPES = ("activations", "inputs", "weights")
 
+_NOT_KNOWN = 1 << 62  # bytes
 _EMISSIONS = 4  # until the guard is of the size that it compares with
 _PARTS = 64  # steps from a shape at which nothing fits to the least
 _Emitted = Callable[..., onnx.ModelProto]  # of versions, and whether their peaks are the file's
@@ -67,7 +68,8 @@ class LevelPlan:
     them that is bounded. By at most `overhead` bytes choosing raises the peak of the first level. `floor`
     bounds any schedule, whatever it repeats. `only` is the one level that was written where no shape is
     symbolic, or there is only one. `work` are the operations of level 0. `constants` are bytes of weights
-    that the file has more than the model, of the guard; `counted` has them where the limit covers weights.
+    that the file has more than the model, of the guard; `counted` has them where the limit covers weights. By
+    at most `above` bytes a run of the first level is above what would have run; None: not proved.
     """
 
     wish: LevelWish
@@ -80,6 +82,7 @@ class LevelPlan:
     written: tuple[Peak, ...] = ()
     work: Expr = ZERO
     constants: int = 0
+    above: int | None = None
 
     def peak(self, level: int) -> Peak:
         """The peak of a run of a level, with the guard before it."""
@@ -128,8 +131,6 @@ def plan_limit(
         shapes.graph, keys, domain, order, samples, wish.options, prepared.options, shapes.view.opsets, tick
     )
     notices: list[str] = []
-    if order != chosen.order and not plan_le(levels[0].peak.members, choice.before.members, domain).proved:
-        notices.append("level 0 runs with its shape arithmetic first; that it is never worse is not proved")
     if len(levels) == 1:
         notices.append("no repeat lowers the peak within the slowdown allowed: one level is written")
     if any(level.offloaded for level in levels):
@@ -230,6 +231,23 @@ def _check_told(plan: LevelPlan, shapes: ModelShapes, label: str) -> None:
             f"{label}: the peak depends on {asked[0]}{why}, which is not known before the run, so no level "
             "can be chosen; optimize it without a memory limit and levels"
         )
+
+
+def held_against(
+    plan: LevelPlan, choice: OrderChoice, samples: Sequence[Mapping[str, int]]
+) -> tuple[LevelPlan, tuple[str, ...]]:
+    """The plan with what is proved of its first level, as it is written, and what would have run.
+
+    In a level shape arithmetic runs first, wherever the chosen order has it. Also notices for the user.
+    """
+    members, before = plan.peak(plan.only or 0).members, choice.before.members
+    usual = choice.overhead + plan.overhead
+    if plan_le(members, [m + usual for m in before], plan.domain).proved:
+        return replace(plan, above=usual), ()
+    found = most_above(members, before, plan.domain, samples, _NOT_KNOWN)
+    if found < _NOT_KNOWN:
+        return replace(plan, above=found), ()
+    return plan, ("that level 0 of the file never needs more than what would have run is not proved",)
 
 
 def _only(

@@ -1,5 +1,7 @@
 """Levels for a memory limit, from `optimize` to the run: what is needed, what runs, and when nothing fits."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -11,9 +13,10 @@ from onnx_symmem.order.limits import SearchLimits, within_budget
 from onnx_symmem.remat.levels import LevelOptions
 from onnx_symmem.report.capacity import check_budget
 from onnx_symmem.report.demand import model_demand
+from onnx_symmem.report.optimization import optimization_figures
 from onnx_symmem.rewrite.choice import LIMIT
 from onnx_symmem.rewrite.version_record import versions_of
-from onnx_symmem.run.measure import measure
+from onnx_symmem.run.measure import measure, measure_baseline
 from onnx_symmem.run.optimized import OptimizedModel, OptimizeOptions
 from onnx_symmem.run.pipeline import optimize_model
 from onnx_symmem.run.several import LevelWish
@@ -274,3 +277,29 @@ def test_where_no_single_dim_can_shrink_enough_a_smaller_shape_is_named(free):
     # One of 64 steps larger does not fit.
     larger = {n: min(LARGE[n], shape[n] + -(-LARGE[n] // 64) + 1) for n in LARGE}
     assert least_at(larger) > wanted
+
+
+def test_never_worse_is_said_of_what_runs():
+    """Level 0 runs with its shape arithmetic first: by what that adds it is above what would have run."""
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["a"]),
+        helper.make_node("Concat", ["a", "a"], ["b"], axis=0),
+        helper.make_node("Shape", ["a"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["n"]),
+        helper.make_node("Slice", ["b", "zero", "n", "zero"], ["c"]),
+        helper.make_node("Concat", ["a"] * 6, ["d"], axis=0),
+        helper.make_node("ReduceMax", ["d"], ["e"], axes=[0], keepdims=1),
+        helper.make_node("Mul", ["c", "e"], ["y"]),
+    ]
+    proto = model(nodes, [info("x", ["n", 16])], [info("y", ["n", 16])], [number("zero", [0])])
+    wish = LevelWish(options=LevelOptions(levels=2))
+    found = optimize_model(proto, None, None, OptimizeOptions(levels=wish, verify=False, search=QUICK))
+    figures = optimization_figures(found, None)
+    for n in (1, 2, 5, 40):
+        before = measure_baseline(proto, {"n": n}, runs=1, latency_runs=0).runs[0].requested_peak
+        after = measure(found.proto, {"n": n}, runs=1, latency_runs=0).runs[0].requested_peak
+        assert figures.never_worse == "proved"
+        assert after <= before + figures.overhead_bytes
+    assert figures.overhead_bytes <= 64
+    unproved = replace(found, levels=replace(found.levels, above=None))
+    assert unproved.never_worse == "kept"
