@@ -233,7 +233,7 @@ class _Matched:
                 path = None if iterated or outer.path is None else (*outer.path, (branch, node.index))
                 met = _Met(event, outer.node, path, f"{outer.label} / {branch} / {node.label()}")
             for turn in event.graphs:
-                name = _branch(node, turn)
+                name = _branch(graph, node, turn, self.at)
                 inner = graph.subgraphs.get((node.index, name))
                 if inner is not None:
                     self.match(inner, turn, met, name, iterated or node.op != "If")
@@ -271,8 +271,9 @@ def _never_made(node: Node, rank: int, dims: tuple[int, ...]) -> bool:
     return node.op == "Loop" and len(dims) != rank and prod(dims) == 0
 
 
-def _branch(node: Node, turn: Sequence[NodeEvent]) -> str:
-    """Which subgraph of a node an execution was of."""
+def _branch(graph: GraphShapes, node: Node, turn: Sequence[NodeEvent], at: Mapping[str, int]) -> str:
+    """Which subgraph of a node an execution was of: of equal operators without names the dims tell."""
+    fitting = []
     for name, view in sorted(node.subgraphs.items(), reverse=True):
         here = _executed(view)
         fits = len(turn) == len(here) and all(
@@ -282,8 +283,28 @@ def _branch(node: Node, turn: Sequence[NodeEvent]) -> str:
             for e in turn
         )
         if fits:
-            return name
-    return ""
+            fitting.append(name)
+    if len(fitting) < 2:
+        return "".join(fitting)
+    return min(fitting, key=lambda name: _strange(graph.subgraphs.get((node.index, name)), turn, at))
+
+
+def _strange(graph: GraphShapes | None, turn: Sequence[NodeEvent], at: Mapping[str, int]) -> int:
+    """How many results of an execution have other dims than a graph says."""
+    if graph is None:
+        return sum(len(event.outputs) for event in turn)
+    here, count = _executed(graph.view), 0
+    for event in turn:
+        made = [v for v in graph.view.nodes[here[event.index]].outputs if v >= 0]
+        for value, (_, dims) in zip(made, event.outputs, strict=False):
+            known = graph.dims[value]
+            count += known is not None and (
+                len(known) != len(dims)
+                or any(
+                    d.symbols() <= at.keys() and d.evaluate(at) != n for d, n in zip(known, dims, strict=True)
+                )
+            )
+    return count
 
 
 def _sizes(graph: GraphShapes, matched: _Matched, sizes: ValueSizes) -> ValueSizes:

@@ -166,3 +166,20 @@ def test_values_are_those_of_a_run(ends: dict[str, Any], expected: list[int]) ->
 def test_a_file_of_versions_still_asks_for_every_dim_that_decides(tmp_path: Path) -> None:
     with pytest.raises(DomainError):
         report(_model((9, 3)), at={"m": 1})
+
+
+def test_branches_of_equal_operators_without_names_are_told_by_dims() -> None:
+    """A profile names no branch: of both it has a Concat and a ReduceSum."""
+    proto = _model((9, 3), (2, 12))
+    for node in proto.graph.node:
+        for attribute in node.attribute:
+            for inner in attribute.g.node:
+                inner.name = ""
+    for n in (1, 7, 8, 15, 16, 40):
+        found = measure(proto, {"n": n}, runs=1, latency_runs=0)
+        assert found.nodes_equal == 1
+        assert (
+            found.prediction.peak
+            == found.runs[0].requested_peak
+            == report(proto, at={"n": n}).moments[0].peak
+        )
