@@ -19,6 +19,7 @@ from onnx_symmem.order.buffers import BufferGraph
 
 __all__ = ["Found", "Segment", "best_sequence"]
 
+_FEW = 800  # sets that are told apart by sorting them
 _FLOOR = 1.0  # ratio to the reference below which nothing is gained
 
 
@@ -174,6 +175,11 @@ def _free(after: np.ndarray, tables: _Tables, left: np.ndarray, state: np.ndarra
 
 def _distinct(key: np.ndarray, most: np.ndarray, total: np.ndarray) -> np.ndarray:
     """Of equal keys the place where `most` is least, then `total`, then the place itself; in any order."""
+    if key.size <= _FEW:
+        rank = np.lexsort((total, most, key))
+        ranked, new = key.take(rank), np.ones(key.size, dtype=bool)
+        np.not_equal(ranked[1:], ranked[:-1], out=new[1:])
+        return rank[new]
     leader = _leaders(key)
     least = np.full(key.size, np.inf)
     np.minimum.at(least, leader, most)

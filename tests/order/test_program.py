@@ -56,7 +56,7 @@ def test_a_segment_keeps_what_later_nodes_read(seed):
 @pytest.mark.parametrize("seed", range(20))
 def test_of_equal_keys_the_least_is_kept_and_the_first_ones_by_rank_are_chosen(seed):
     rng = np.random.default_rng(seed)
-    count = int(rng.integers(1, 400))
+    count = int(rng.integers(1, 3000))
     # Keys that share their low bits meet in the same slots.
     key = rng.integers(0, max(1, count // 3), count) << int(rng.choice([0, 30, 45]))
     most, total = (rng.integers(0, 3, count).astype(float) for _ in range(2))
