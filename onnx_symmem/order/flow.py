@@ -91,17 +91,17 @@ class FlowNetwork:
         """Arcs to the sink over what is left, -1 where it is out of reach; stops once the source is met."""
         level = [-1] * len(self.out)
         level[sink] = 0
-        queue = [sink]
-        head, capacity = self.head, self.capacity
-        for vertex in queue:
-            if vertex == source:
-                break
-            depth = level[vertex] + 1
-            for arc in self.out[vertex]:
-                other = head[arc]
-                if level[other] < 0 and capacity[arc ^ 1]:
-                    level[other] = depth
-                    queue.append(other)
+        head, capacity, out = self.head, self.capacity, self.out
+        queue, depth = [sink], 0
+        while queue and level[source] < 0:
+            depth += 1
+            further: list[int] = []
+            for vertex in queue:
+                for arc in out[vertex]:
+                    if level[head[arc]] < 0 and capacity[arc ^ 1]:
+                        level[head[arc]] = depth
+                        further.append(head[arc])
+            queue = further
         return level
 
     def _blocking_flow(self, source: int, sink: int, level: list[int], effort: int) -> int:
