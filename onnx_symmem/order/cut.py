@@ -178,7 +178,7 @@ class FreeNetwork:
         capacities = [c for c in direct if c] + [c for c in shared if c]
         count = sum(map(len, tails))
         capacities += [UNLIMITED] * (count - len(capacities))
-        network = FlowNetwork.of(
+        network = FlowNetwork(
             self.vertices + len(several), np.concatenate(tails), np.concatenate(heads), capacities
         )
         value = network.maximum(self.source, self.sink, _EFFORT)

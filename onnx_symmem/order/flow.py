@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 __all__ = ["UNLIMITED", "FlowNetwork"]
 
@@ -22,35 +23,18 @@ class FlowNetwork:
     `complete` is False where it stopped early: the flow is then one that is possible, and no cut is known.
     """
 
-    def __init__(self, vertices: int) -> None:
-        self.out: list[list[int]] = [[] for _ in range(vertices)]
-        self.head: list[int] = []  # arc 2k runs forward, 2k + 1 is its reverse
-        self.capacity: list[int] = []
-        self.complete = False
-        self.spent = 0
-
-    @classmethod
-    def of(
-        cls, vertices: int, tails: np.ndarray, heads: np.ndarray, capacities: Sequence[int]
-    ) -> FlowNetwork:
-        """A network of many arcs at once."""
-        network = cls(0)
-        ends = np.empty((len(tails), 2), dtype=np.uint16 if vertices < 1 << 16 else np.int64)
+    def __init__(self, vertices: int, tails: ArrayLike, heads: ArrayLike, capacities: Sequence[int]) -> None:
+        ends = np.empty((len(capacities), 2), dtype=np.uint16 if vertices < 1 << 16 else np.int64)
         ends[:, 0], ends[:, 1] = tails, heads
         by_vertex = np.argsort(ends.ravel(), kind="stable").tolist()
         stops = np.cumsum(np.bincount(ends.ravel(), minlength=vertices)).tolist()
-        network.out = [by_vertex[a:b] for a, b in pairwise((0, *stops))]
-        network.head = ends[:, ::-1].ravel().tolist()
-        network.capacity = [0] * (2 * len(tails))
-        network.capacity[::2] = capacities
-        return network
-
-    def arc(self, tail: int, head: int, capacity: int) -> None:
-        """Add an arc."""
-        self.out[tail].append(len(self.head))
-        self.out[head].append(len(self.head) + 1)
-        self.head += (head, tail)
-        self.capacity += (capacity, 0)
+        # Arc 2k runs forward, 2k + 1 is its reverse.
+        self.out: list[list[int]] = [by_vertex[a:b] for a, b in pairwise((0, *stops))]
+        self.head: list[int] = ends[:, ::-1].ravel().tolist()
+        self.capacity = [0] * (2 * len(capacities))
+        self.capacity[::2] = capacities
+        self.complete = False
+        self.spent = 0
 
     def maximum(self, source: int, sink: int, effort: int = 1 << 60) -> int:
         """Value of a maximum flow, or of what was found by about `effort` looks at arcs.

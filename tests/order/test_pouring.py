@@ -6,15 +6,11 @@ from onnx_symmem.order.pouring import all_flows
 
 
 def greatest_flow(sources, vessels):
-    network = FlowNetwork(2 + len(vessels) + len(sources))
     at = {place: k for k, place in enumerate(vessels, 2)}
-    for place, size in vessels.items():
-        network.arc(at[place], 1, size)
+    arcs = [(at[place], 1, size) for place, size in vessels.items()]
     for k, (to, amount) in enumerate(sources, 2 + len(vessels)):
-        network.arc(0, k, amount)
-        for place in vessels:
-            if to >> place & 1:
-                network.arc(k, at[place], amount)
+        arcs += [(0, k, amount), *((k, at[place], amount) for place in vessels if to >> place & 1)]
+    network = FlowNetwork(2 + len(vessels) + len(sources), *zip(*arcs, strict=True))
     return network.maximum(0, 1)
 
 
