@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ from onnx_symmem.run.freeing import plan_freed
 from onnx_symmem.run.inputs import check_names, resolve_shape
 from onnx_symmem.run.level_delivery import ReadyForLevels, ready_for_levels
 from onnx_symmem.run.optimized import OptimizedModel, OptimizeOptions
+from onnx_symmem.run.per_branch import NOT_PER_BRANCH, chosen_per_branch, has_ifs
 from onnx_symmem.run.processor import mark_blocks
 from onnx_symmem.run.session import cuda_problem
 from onnx_symmem.run.several import LevelPlan, held_against, levelled_model, plan_limit
@@ -134,7 +136,9 @@ def optimize_model(
             base, shapes, sizes = freed.base, freed.shapes, freed.sizes
             prepared, given, planned = freed.prepared, freed.given, freed.planned
             keys = from_written(shapes.graph)
-            choice, notices = planned.choice, (*notices, *planned.notices)
+            choice = chosen_per_branch(planned, before, shapes.domain)
+            planned = replace(planned, choice=choice)
+            branching, notices = has_ifs(before), (*notices, *planned.notices)
             notices += () if anchored else _hoisted(choice, before)
         with clock.stage("prove", "proving"):
             orders = [candidate.order for candidate in planned.candidates]
@@ -186,7 +190,7 @@ def optimize_model(
                 if ready is not None:
                     delivered = ready.delivered(proto, levels)
                     notices += delivered.notices
-        elif options.dispatch and _is_version(choice, before):
+        elif options.dispatch and _is_version(choice, before) and not branching:
             comparing = "comparing orders shape by shape"
             with clock.stage("dispatch", comparing):
                 dispatch = choose_versions(
@@ -207,6 +211,8 @@ def optimize_model(
                     check_written(dispatch, wanted, choice.before, samples)
                     plans = [version.peak.members for version in wanted.versions]
                     optimal = least_le(plans, bound.members, shapes.domain).proved
+        if branching and (delivered is not None or levels is not None):
+            notices += (NOT_PER_BRANCH,)
         with clock.stage("write", "writing"):
             if proto is None:
                 proto = reorder_nodes(write_dims(base.proto, shapes), choice.chosen.file, choice.chosen.rule)
