@@ -119,11 +119,19 @@ class Case:
         if not dispatch or (choice.never_worse != "proved" and choice.chosen.order != self.before.plan.order):
             return Planned(found)
         others = (*found.candidates, *found.specialists)
-        several = choose_versions(choice.chosen, others, self.domain, self.symbols, found.shapes)
+        several = choose_versions(
+            choice.chosen, others, self.domain, self.symbols, found.shapes, before=choice.before
+        )
         if several is None:
             return Planned(found)
         _, written, why = dispatched_model(
-            self.model, self.inferred, several, choice.before, self.shapes, floor=found.floor
+            self.model,
+            self.inferred,
+            several,
+            choice.before,
+            self.shapes,
+            floor=found.floor,
+            one=choice.after,
         )
         return Planned(found, written, " ".join(why))
 

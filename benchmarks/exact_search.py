@@ -16,7 +16,7 @@ from benchmarks.case import NO_BOUND, Case, Planned
 from benchmarks.document import Cell, Finding, Page, Table
 from benchmarks.environment import Progress
 from benchmarks.families import graph_sources
-from onnx_symmem.order.candidates import buffer_bytes
+from onnx_symmem.order.buffers import buffer_bytes
 from onnx_symmem.order.oracle import least_peak
 from onnx_symmem.order.problem import OrderProblem, restriction
 from onnx_symmem.order.shape_bound import SMALL, ShapeLimits, shape_bound

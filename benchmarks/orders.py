@@ -18,7 +18,8 @@ from benchmarks.document import Cell, Finding, Page, Table, geometric_mean
 from benchmarks.environment import Progress
 from benchmarks.families import FAMILIES, graph_sources
 from onnx_symmem.order.baselines import inductor, reverse_list, symbolic_greedy, xla
-from onnx_symmem.order.candidates import buffer_bytes, peaks_at
+from onnx_symmem.order.buffers import buffer_bytes
+from onnx_symmem.order.candidates import peaks_at
 from onnx_symmem.order.never_worse import least_never_worse
 
 __all__ = ["METHODS", "NO_SEARCH", "hint_shape", "optimal_at", "peaks_by_method", "run"]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
+from onnx_symmem.expr.expression import ZERO, Expr
+from onnx_symmem.expr.grid import evaluate
 from onnx_symmem.graph.view import NODE
 from onnx_symmem.memory.plan import PlanInput
+from onnx_symmem.memory.sizes import ValueSizes
 
-__all__ = ["BIT_SET_NODES", "BufferGraph", "buffer_graph"]
+__all__ = ["BIT_SET_NODES", "BufferGraph", "buffer_bytes", "buffer_graph"]
 
 BIT_SET_NODES = 6_000  # above, ancestor sets (n*n/8 bytes) cost more than they tell
 
@@ -156,3 +161,14 @@ def buffer_graph(prepared: PlanInput) -> BufferGraph:
         tuple((node, buffers[value], buffers[root]) for node, value, root in optional if root in buffers),
         tuple(buffers),
     )
+
+
+def buffer_bytes(graph: BufferGraph, sizes: ValueSizes, shapes: Sequence[Mapping[str, int]]) -> np.ndarray:
+    """Bytes per buffer and shape, (buffers, shapes); unknown and impossible sizes count as nothing."""
+    exprs: list[Expr] = [sizes.bytes[v] or ZERO for v in graph.values]
+    if not exprs:
+        return np.zeros((0, len(shapes)))
+    # Sizes are few, buffers many.
+    place: dict[Expr, int] = {}
+    rows = [place.setdefault(expr, len(place)) for expr in exprs]
+    return np.maximum(evaluate(list(place), shapes), 0).astype(np.float64)[rows]

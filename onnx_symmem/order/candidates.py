@@ -15,13 +15,13 @@ from itertools import chain, count
 
 import numpy as np
 
-from onnx_symmem.expr.expression import ZERO, Expr
-from onnx_symmem.expr.grid import Grid, evaluate
+from onnx_symmem.expr.grid import Grid
 from onnx_symmem.memory.execution_order import file_for_default, priority_order
 from onnx_symmem.memory.plan import PlanInput
 from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import ValueSizes
-from onnx_symmem.order.buffers import BufferGraph, buffer_graph
+from onnx_symmem.order.buffers import buffer_bytes, buffer_graph
+from onnx_symmem.order.crossover import crossings
 from onnx_symmem.order.cut_bound import peak_floor
 from onnx_symmem.order.heuristics import HEURISTICS
 from onnx_symmem.order.limits import SearchLimits, limits_for
@@ -37,6 +37,7 @@ _SEARCHED = "+search"
 _BY_SEGMENTS = "+segments"
 _SEGMENTS = 4  # the part of the search that is spent on segments
 _MET = 1 + 1e-3  # ratio to a bound from which on nothing is tried
+_CROSSED = 2  # the part of the search that crossed orders get
 _AGAIN = 1  # orders that later rounds search around
 _LATER = 3  # the part of the search that later rounds make
 
@@ -122,15 +123,21 @@ class CandidateSearch:
             file = file_for_default(self.view, order)
             if file is not None:
                 self.runs.setdefault(tuple(order), _Run(name, tuple(order), "default", file, True))
-            self._hoisted(name if file is None else f"{name}, Shape first", order, given=True)
+            self.add(name if file is None else f"{name}, Shape first", order, given=True)
 
-    def _hoisted(self, name: str, order: Sequence[int], given: bool = False) -> None:
+    def add(self, name: str, order: Sequence[int], given: bool = False) -> tuple[int, ...]:
+        """Add an order as it runs, with Shape and Size first; returned as it runs."""
         runs = priority_order(self.view, order)
         if runs not in self.runs:
             taken = {run.name for run in self.runs.values()}
             names = chain((name,), (f"{name} ({k})" for k in count(2)))
             unique = next(n for n in names if n not in taken)
             self.runs[runs] = _Run(unique, runs, "priority", runs, given)
+        return runs
+
+    def bytes_at(self, shapes: Sequence[Mapping[str, int]]) -> np.ndarray:
+        """Bytes per buffer and shape, (buffers, shapes)."""
+        return buffer_bytes(self.graph, self.sizes, shapes)
 
     def steer(self, shapes: Sequence[Mapping[str, int]], ceiling: Sequence[int] | None = None) -> None:
         """Look for orders that are good at these shapes and those of earlier calls.
@@ -139,7 +146,7 @@ class CandidateSearch:
         """
         first = len(self.shapes)
         self.shapes = (*self.shapes, *shapes)
-        self.table = np.hstack([self.table, buffer_bytes(self.graph, self.sizes, shapes)])
+        self.table = np.hstack([self.table, self.bytes_at(shapes)])
         self._by_heuristics(range(first, min(len(self.shapes), first + self.limits.shapes)))
         if not self.limits.improved and not self.limits.segmented:
             return
@@ -152,7 +159,20 @@ class CandidateSearch:
         if self.limits.improved > 1:
             self._for_single_shapes(range(first, len(self.shapes)), floor)
         top = None if ceiling is None else np.asarray(ceiling, dtype=np.float64)
-        starts = self._starts(floor, top, _AGAIN if first else None)
+        self._around(self._starts(floor, top, _AGAIN if first else None), window, spent, floor, top)
+        if not first:
+            self._around(self._crossed(floor), _part(window, _CROSSED), Spent(), floor, top)
+        self._spliced(floor)
+
+    def _around(
+        self,
+        starts: Sequence[tuple[int, ...]],
+        window: WindowLimits,
+        spent: Spent,
+        floor: np.ndarray,
+        top: np.ndarray | None,
+    ) -> None:
+        """Add what local search makes of orders."""
         total = self.limits.window.windows * len(starts)
         for number, start in enumerate(starts):
             done = [self.limits.window.windows * number]
@@ -174,8 +194,7 @@ class CandidateSearch:
                 spent,
             )
             name = self.runs[start].name
-            self._hoisted(name if name.endswith(_SEARCHED) else name + _SEARCHED, better)
-        self._spliced(floor)
+            self.add(name if name.endswith(_SEARCHED) else name + _SEARCHED, better)
 
     def _by_heuristics(self, columns: Sequence[int]) -> None:
         steps = [(name, k) for name in HEURISTICS for k in columns]
@@ -187,9 +206,9 @@ class CandidateSearch:
             if (name, like) in seen:
                 continue
             seen.add((name, like))
-            at = ",".join(f"{s}={v}" for s, v in self.shapes[k].items())
+            at = _words(self.shapes[k])
             order = HEURISTICS[name](self.graph, [int(b) for b in self.table[:, k]])
-            self._hoisted(f"{name}@{at}" if at else name, order)
+            self.add(f"{name}@{at}" if at else name, order)
 
     def _by_segments(self, floor: np.ndarray, window: WindowLimits, spent: Spent) -> None:
         """Add the best orders with their segments improved one by one, equal ones once."""
@@ -198,7 +217,7 @@ class CandidateSearch:
             found = improve_segments(
                 self.graph, self.table, start, floor, _part(window, _SEGMENTS), self.limits.seed, spent
             )
-            self._hoisted(f"{self.runs[start].name}{_BY_SEGMENTS}", found.order)
+            self.add(f"{self.runs[start].name}{_BY_SEGMENTS}", found.order)
 
     def _for_single_shapes(self, columns: Sequence[int], floor: np.ndarray) -> None:
         """Search for each shape alone: what is best there may be a part of what is best everywhere."""
@@ -224,8 +243,18 @@ class CandidateSearch:
                 spent=spent,
                 columns=(k,),
             )
-            at = ",".join(f"{s}={v}" for s, v in self.shapes[k].items())
-            self._hoisted(f"search@{at}", better)
+            self.add(f"search@{_words(self.shapes[k])}", better)
+
+    def _crossed(self, floor: np.ndarray) -> list[tuple[int, ...]]:
+        """Add what begins as one of the best orders and goes on as another."""
+        peaks = self._peaks()
+        unit = np.maximum(floor, 1.0)
+        known = np.min(list(peaks.values()), axis=0) / unit
+        best = self._starts(floor, None, self.limits.crossed)
+        best += (_lowest(peaks, k) for k in range(len(floor)))
+        moments = Moments(self.graph, self.table / unit)
+        found = crossings(moments, list(dict.fromkeys(best)), known, self.limits.crossings)
+        return [self.add("crossed", order) for order in found]
 
     def _spliced(self, floor: np.ndarray) -> None:
         """Add what the best parts of the best orders make together."""
@@ -237,7 +266,7 @@ class CandidateSearch:
         best = list(dict.fromkeys(best))
         joined = splice(Moments(self.graph, self.table / np.maximum(floor, 1.0)), best)
         if joined not in self.runs:
-            self._hoisted("spliced", joined)
+            self.add("spliced", joined)
 
     def _starts(
         self, floor: np.ndarray, ceiling: np.ndarray | None, most: int | None = None
@@ -271,7 +300,10 @@ class CandidateSearch:
 
     def _floor(self, first: int) -> np.ndarray:
         """Bytes per shape from one on that no order gets below: what the search steers by."""
-        table = self.table[:, first:]
+        return self.floor_at(self.table[:, first:])
+
+    def floor_at(self, table: np.ndarray) -> np.ndarray:
+        """Bytes per shape of a table of buffers that no order gets below, by cuts."""
         end = table[np.array(self.graph.pinned, dtype=bool)].sum(axis=0)
         return peak_floor(self.graph, table, tuple(self.runs), end, self.limits.floor).bytes
 
@@ -294,15 +326,21 @@ class CandidateSearch:
         floor = self.floor if known else np.min(list(peaks.values()), axis=0)
         ranked = _ranked(list(peaks.values()), floor)
         best = {list(peaks)[k] for k in ranked[: self.limits.exact]}
-        return tuple(self._candidate(run) for order, run in self.runs.items() if run.given or order in best)
+        return tuple(
+            self.candidate(run.order) for order, run in self.runs.items() if run.given or order in best
+        )
 
-    def specialists(self) -> tuple[CandidateOrder, ...]:
-        """Orders that are the best known at one of the shapes, though not good enough everywhere."""
+    def best_orders(self) -> list[tuple[int, ...]]:
+        """Orders that are the best known at one of the shapes, and the best everywhere; each once."""
         peaks = self._peaks()
-        lowest = dict.fromkeys(_lowest(peaks, k) for k in range(len(self.shapes)))
-        return tuple(self._candidate(self.runs[order]) for order in lowest)
+        known = len(self.floor) == len(self.shapes)
+        ranked = _ranked(list(peaks.values()), self.floor if known else np.min(list(peaks.values()), axis=0))
+        best = [_lowest(peaks, k) for k in range(len(self.shapes))]
+        return list(dict.fromkeys([*best, *(list(peaks)[k] for k in ranked[: self.limits.exact])]))
 
-    def _candidate(self, run: _Run) -> CandidateOrder:
+    def candidate(self, order: tuple[int, ...]) -> CandidateOrder:
+        """One of the orders with its exact plan."""
+        run = self.runs[order]
         exact = self.exact.get(run.order)
         if exact is None:
             exact = self.exact[run.order] = profile(self.prepared[run.rule].plan(run.order), self.sizes)
@@ -321,6 +359,10 @@ def rank(
     peaks = [np.array(c.peaks, dtype=np.float64) for c in candidates]
     least = np.asarray(reference) if len(reference) else np.min(peaks, axis=0)
     return [candidates[k] for k in _ranked(peaks, least)]
+
+
+def _words(shape: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={size}" for name, size in shape.items())
 
 
 def _part(window: WindowLimits, parts: int) -> WindowLimits:
@@ -351,14 +393,3 @@ def _ranked(peaks: Sequence[np.ndarray], reference: np.ndarray) -> list[int]:
     ratios = [p / np.maximum(reference, 1.0) for p in peaks]
     keys = [(float(r.max(initial=0.0)), float(r.mean()) if r.size else 0.0) for r in ratios]
     return sorted(range(len(keys)), key=lambda k: (*keys[k], k))
-
-
-def buffer_bytes(graph: BufferGraph, sizes: ValueSizes, shapes: Sequence[Mapping[str, int]]) -> np.ndarray:
-    """Bytes per buffer and shape, (buffers, shapes); unknown and impossible sizes count as nothing."""
-    exprs: list[Expr] = [sizes.bytes[v] or ZERO for v in graph.values]
-    if not exprs:
-        return np.zeros((0, len(shapes)))
-    # Sizes are few, buffers many.
-    place: dict[Expr, int] = {}
-    rows = [place.setdefault(expr, len(place)) for expr in exprs]
-    return np.maximum(evaluate(list(place), shapes), 0).astype(np.float64)[rows]

@@ -1,10 +1,10 @@
 """Several orders instead of one, where none is good at all shapes: which runs is decided from the shapes.
 
-Version 0 is the order that was chosen by itself: what would have run, or an order proved never worse. The
-version with the least peak runs, the first of equals, and outside the planned shapes version 0. So at no
-shape the peak is above that of version 0, but for what deciding itself takes. Of all sets of versions it is
-the smallest that is nowhere more than 1 % above the best order known at a sample shape, at most four, or else
-the one that is least above; and several only where that gains enough at a usual one (facts/ALGORITHMS, 8.8).
+The version with the least peak runs, the first of equals, and outside the planned shapes version 0. It is
+proved that at every shape the least of them is at most what would have run: of all together, or of version 0
+alone, then the order that was chosen by itself. Of all sets of versions it is the smallest that is nowhere
+more than 0.2 % above the best order known at a sample shape, at most four, or else the one that is least
+above; and several only where that gains enough at a usual one (facts/ALGORITHMS, 8.8).
 
 Deciding takes a few hundred bytes before a version starts, and leaves a few in memory while it runs. By how
 much that can exceed what would have run is proved; where it is more than next to nothing, or where one order
@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from math import comb
 
 import numpy as np
 
@@ -24,12 +22,14 @@ from onnx_symmem.errors import VerificationFailed
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.expression import Expr, maximum, minimum
 from onnx_symmem.expr.grid import Grid
+from onnx_symmem.expr.least_order import least_le
 from onnx_symmem.expr.samples import legal_near
 from onnx_symmem.graph.view import GraphView
 from onnx_symmem.memory.execution_order import file_for_default, priority_order
 from onnx_symmem.memory.peak import Peak, peak, peak_of
 from onnx_symmem.order.candidates import CandidateOrder, peaks_at
 from onnx_symmem.order.check import check_plan
+from onnx_symmem.order.cover import CoverLimits, cover
 from onnx_symmem.order.steering import usual_shapes
 
 __all__ = [
@@ -37,22 +37,18 @@ __all__ = [
     "no_worse_than_one",
 ]  # fmt: skip
 
-_SAMPLES = 48  # shapes besides the steering shapes at which orders are compared
-_SETS = 20_000  # sets of versions that are compared
+_USUAL = 512  # shapes as they are run at which orders are compared
+_SAMPLES = 48  # shapes at the edges of the domain, besides
 
 
 @dataclass(frozen=True, slots=True)
-class DispatchLimits:
+class DispatchLimits(CoverLimits):
     """When several orders are worth it.
 
-    At most `versions`; as many as it takes until none is more than `regret` above the best known; together
-    better than version 0 by `gain` at one of the usual shapes; all together at most `nodes` nodes. What
-    deciding can add to what would have run is at most `overhead` of that, at every steering shape.
+    All together have at most `nodes` nodes. What deciding can add to what would have run is at most
+    `overhead` of that, at every steering shape.
     """
 
-    versions: int = 4
-    regret: float = 0.01
-    gain: float = 0.01
     nodes: int = 20_000
     overhead: float = 0.001
 
@@ -109,8 +105,12 @@ def choose_versions(
     symbols: Sequence[str],
     shapes: Sequence[Mapping[str, int]],
     limits: DispatchLimits | None = None,
+    before: Peak | None = None,
 ) -> Dispatch | None:
-    """Versions for `domain`, the first of which is `first`; None where one order is good enough.
+    """Versions for `domain`; None where one order, `first`, is good enough.
+
+    With `before`, the peak of what would have run, `first` may be missing where the least of the others is
+    proved never worse; else it is version 0.
 
     Only sizes of `symbols`, the dims of the inputs, can decide at run time. `shapes` are those at which
     orders were searched for.
@@ -123,7 +123,8 @@ def choose_versions(
         return None
     orders = {c.order: c for c in (first, *others)}
     candidates = [c for c in orders.values() if _depends_on(c, told)]
-    usual = usual_shapes(domain, symbols)
+    allowed = CoverLimits(most, limits.regret, limits.gain)
+    usual = usual_shapes(domain, symbols, _USUAL)
     samples = _samples(domain, symbols, (*usual, *shapes))
     grid = Grid(samples)
     peaks = np.array([c.profile.peaks(grid) for c in candidates], dtype=np.float64)
@@ -131,43 +132,38 @@ def choose_versions(
         usable = [k for k, c in enumerate(candidates) if _runs_under(view, c, rule)]
         if 0 not in usable:
             continue
-        picked = _cover(peaks[usable], most, limits, len(usual))
+        known = [candidates[k] for k in usable]
+        picked = cover(peaks[usable], allowed, len(usual), free=before is not None)
+        if before is not None and picked[0]:
+            picked = _never_worse(known, picked, before, samples, domain) or cover(
+                peaks[usable], allowed, len(usual)
+            )
         if len(picked) > 1:
-            chosen = [candidates[usable[k]] for k in picked]
-            return Dispatch(tuple(OrderVersion(c, peak(c.profile, domain)) for c in chosen), rule, domain)
+            return Dispatch(
+                tuple(OrderVersion(known[k], peak(known[k].profile, domain)) for k in picked), rule, domain
+            )
         return None
     return None
 
 
-def _cover(peaks: np.ndarray, most: int, limits: DispatchLimits, usual: int) -> list[int]:
-    """Rows, the first being 0, whose minimum is near the minimum of all at every column.
+def _never_worse(
+    candidates: Sequence[CandidateOrder],
+    picked: Sequence[int],
+    before: Peak,
+    samples: Sequence[Mapping[str, int]],
+    domain: Domain,
+) -> tuple[int, ...]:
+    """The picked ones, the one that is above what would have run at the fewest samples first.
 
-    As few as can be; where `most` are too few, those that are nearest at the first `usual` columns, then at
-    all. Row 0 alone where others gain too little at the usual ones.
+    None where it is not proved that at every shape the least of them is at most that.
     """
-    ratios = peaks / np.maximum(peaks.min(axis=0), 1.0)
-    different = dict.fromkeys(row.tobytes() for row in ratios[1:])
-    rows = [k for k in range(1, len(ratios)) if different.pop(ratios[k].tobytes(), 0) is None]
-    picked, now = [0], ratios[0]
-    for count in range(1, most):
-        if not rows or now.max() <= 1 + limits.regret:
-            break
-        started = picked if comb(len(rows), count) > _SETS else [0]
-        left = [k for k in rows if k not in started]
-        sets = np.array(list(combinations(left, count + 1 - len(started))))
-        if not sets.size:
-            break
-        together = np.minimum(ratios[sets].min(axis=1), ratios[started].min(axis=0))
-        # What regret allows is equal, so that fewer versions, or better ones elsewhere, come first.
-        worst = (np.maximum(t.max(axis=1, initial=1.0), 1 + limits.regret)
-                 for t in (together, together[:, :usual]))  # fmt: skip
-        keys = np.round([together.mean(axis=1), *worst], 9)
-        best = int(np.lexsort(keys)[0])
-        if (together[best] >= now - 1e-9).all():
-            break
-        picked, now = [*started, *sets[best].tolist()], together[best]
-    gain = float((ratios[0] / np.maximum(now, 1.0))[:usual].max()) - 1
-    return picked if gain >= limits.gain else [0]
+    peaks = {k: peak(candidates[k].profile, domain) for k in picked}
+    if not least_le([p.members for p in peaks.values()], before.members, domain).proved:
+        return ()
+    needed = frozenset().union(*(m.symbols() for p in (before, *peaks.values()) for m in p.members))
+    told = [shape for shape in samples if needed <= shape.keys()]
+    above = {k: sum(p.at(shape) > before.at(shape) for shape in told) for k, p in peaks.items()}
+    return tuple(sorted(picked, key=lambda k: above[k]))
 
 
 def _samples(

@@ -15,8 +15,7 @@ from typing import Any
 
 from onnx_symmem.memory.profile import MemoryProfile
 from onnx_symmem.memory.sizes import ValueSizes
-from onnx_symmem.order.buffers import BIT_SET_NODES, BufferGraph
-from onnx_symmem.order.candidates import buffer_bytes
+from onnx_symmem.order.buffers import BIT_SET_NODES, BufferGraph, buffer_bytes
 from onnx_symmem.order.cut import BEFORE, CutFinder
 from onnx_symmem.order.cut_bound import CutLimits, peak_floor
 from onnx_symmem.order.selection import OrderChoice

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from onnx_symmem.errors import UsageError
 from onnx_symmem.order.cut_bound import CutLimits
+from onnx_symmem.order.regret import RegretLimits
 from onnx_symmem.order.shape_bound import ShapeLimits
 from onnx_symmem.order.window import WindowLimits
 
@@ -31,11 +32,13 @@ class SearchLimits:
     """How much is tried.
 
     `shapes` steer each heuristic; the segments of `segmented` best orders are improved one by one; `improved`
-    best orders are searched around; `spliced` best ones are joined;
-    exact plans are made of the `exact` best and proofs tried for the `proofs` best of these. In up to
-    `rounds` rounds shapes that refuted an order are added. `window` bounds one round's local searches
-    together, `floor` each bound by cuts, `bound` that by exact search at the end. `seed` draws the places
-    that are searched besides the worst ones. `per_node` says that the counts grow with the graph.
+    best orders are searched around; `spliced` best ones are joined, `crossed` best ones and those for single
+    shapes crossed, with `crossings` looks (`order.crossover`); exact plans are made of the `exact` best and
+    proofs tried for the `proofs` best of these. In up to `rounds` rounds shapes that refuted an order are
+    added. For dispatch orders are searched at `unlike` shapes of other proportions, as many drawn ones, and
+    for the parts of at most `versions` versions, each within `regret`. `window` bounds one round's local
+    searches together, `floor` each bound by cuts, `bound` that by exact search at the end. `seed` draws the
+    places that are searched besides the worst ones. `per_node` says that the counts grow with the graph.
     """
 
     shapes: int = 8
@@ -44,6 +47,11 @@ class SearchLimits:
     exact: int = 12
     proofs: int = 6
     spliced: int = 12
+    crossed: int = 3
+    crossings: int = 30_000_000
+    unlike: int = 40
+    versions: int = 4
+    regret: RegretLimits = field(default_factory=RegretLimits)
     rounds: int = 3
     window: WindowLimits = field(default_factory=WindowLimits)
     floor: CutLimits = field(default_factory=CutLimits)
@@ -111,4 +119,10 @@ def _more(limits: SearchLimits, part: float) -> SearchLimits:
         splits=int(window.splits * part),
         pairs=int(window.pairs * part),
     )
-    return replace(limits, window=window, bound=replace(bound, work=int(bound.work * part)))
+    return replace(
+        limits,
+        window=window,
+        bound=replace(bound, work=int(bound.work * part)),
+        crossings=int(limits.crossings * part),
+        regret=replace(limits.regret, work=int(limits.regret.work * part)),
+    )

@@ -42,7 +42,7 @@ class Moments:
         found[nodes[buffers[read]]] = True
         return found
 
-    def positions(self, order: Sequence[int]) -> np.ndarray:
+    def positions(self, order: Sequence[int] | np.ndarray) -> np.ndarray:
         """Step of every node."""
         position = np.empty(self.graph.size, dtype=np.int64)
         position[np.asarray(order, dtype=np.int64)] = np.arange(self.graph.size)
@@ -61,7 +61,7 @@ class Moments:
         np.subtract.at(change, self.last_use(position) + 1, self.sizes[self.dying])
         return np.asarray(np.cumsum(change, axis=0)[:-1])
 
-    def along(self, order: Sequence[int]) -> np.ndarray:
+    def along(self, order: Sequence[int] | np.ndarray) -> np.ndarray:
         """Bytes live while each step of an order runs, (steps, shapes)."""
         return self.live(self.positions(order))
 

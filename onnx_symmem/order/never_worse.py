@@ -19,8 +19,7 @@ from onnx_symmem.memory.peak import Peak, peak
 from onnx_symmem.memory.plan import PlanInput
 from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import ValueSizes
-from onnx_symmem.order.buffers import BIT_SET_NODES, BufferGraph
-from onnx_symmem.order.candidates import buffer_bytes
+from onnx_symmem.order.buffers import BIT_SET_NODES, BufferGraph, buffer_bytes
 from onnx_symmem.order.moments import Moments
 from onnx_symmem.order.planner import whole_shape
 from onnx_symmem.order.problem import OrderProblem, restriction, window

@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onnx_symmem.expr.domain import Domain
-from onnx_symmem.expr.plan_order import PlanOrder
 from onnx_symmem.expr.samples import legal_near
-from onnx_symmem.memory.peak import Peak, peak
+from onnx_symmem.memory.peak import peak
 from onnx_symmem.memory.plan import PlanInput
 from onnx_symmem.memory.profile import MemoryProfile
 from onnx_symmem.memory.sizes import ValueSizes
 from onnx_symmem.order.candidates import CandidateOrder, CandidateSearch, Tick, rank
 from onnx_symmem.order.limits import SearchLimits
-from onnx_symmem.order.selection import OrderChoice, allowance, choose_order
+from onnx_symmem.order.selection import OrderChoice, Proofs, allowance, choose_order
 from onnx_symmem.order.steering import shapes_of_members, steering_shapes, usual_shapes
+from onnx_symmem.order.version_search import version_orders
 
 __all__ = ["PlannedOrder", "plan_order", "whole_shape"]
 
@@ -65,7 +65,7 @@ def plan_order(
     search = CandidateSearch(prepared, sizes, given, limits, tick)
     base = peak(before, domain)
     search.steer(shapes, [base.at(shape) for shape in shapes])
-    memo: dict[tuple[int, ...], tuple[Peak, PlanOrder]] = {}
+    memo = Proofs()
     told = 0
     between: list[Mapping[str, int]] = []
     for number in range(search.limits.rounds + 1):
@@ -92,7 +92,7 @@ def plan_order(
     notices = () if search.notice is None else (search.notice,)
     tried = tuple(replace(t, peaks=t.peaks[: len(shapes)]) for t in choice.tried)
     floor = tuple(int(b) for b in search.bound(len(shapes)).bytes)
-    special = search.specialists() if specialists else ()
+    special = version_orders(search, domain) if specialists else ()
     return PlannedOrder(replace(choice, tried=tried), candidates, search.shapes, notices, special, floor)
 
 

@@ -11,7 +11,7 @@ that is proved to be above by a few bytes at most, and much below at some shape:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from onnx_symmem.memory.peak import Peak, peak
 from onnx_symmem.memory.profile import MemoryProfile
 from onnx_symmem.order.candidates import CandidateOrder, Tick, rank
 
-__all__ = ["OrderChoice", "TriedOrder", "allowance", "choose_order"]
+__all__ = ["OrderChoice", "Proofs", "TriedOrder", "allowance", "choose_order"]
 
 _PROOFS = 6
 _OVERHEAD = 0.001  # of what would have run, at every steering shape: what an order may be above it
@@ -63,6 +63,28 @@ class OrderChoice:
     overhead: int = 0
 
 
+@dataclass(slots=True)
+class Proofs:
+    """Peaks of orders and what was proved of them, of one graph, one `before` and one domain."""
+
+    peaks: dict[tuple[int, ...], Peak] = field(default_factory=dict)
+    verdicts: dict[tuple[tuple[int, ...], int], PlanOrder] = field(default_factory=dict)
+
+    def peak_of(self, candidate: CandidateOrder, domain: Domain) -> Peak:
+        """The peak of an order over the domain."""
+        if candidate.order not in self.peaks:
+            self.peaks[candidate.order] = peak(candidate.profile, domain)
+        return self.peaks[candidate.order]
+
+    def never_above(self, candidate: CandidateOrder, base: Peak, more: int, domain: Domain) -> PlanOrder:
+        """Whether an order is at no shape above `base` by more than some bytes."""
+        key = candidate.order, more
+        if key not in self.verdicts:
+            members = self.peak_of(candidate, domain).members
+            self.verdicts[key] = plan_le(members, [m + more for m in base.members], domain)
+        return self.verdicts[key]
+
+
 def choose_order(
     before: MemoryProfile | Peak,
     candidates: Sequence[CandidateOrder],
@@ -71,7 +93,7 @@ def choose_order(
     shapes: Sequence[Mapping[str, int]] = (),
     proofs: int = _PROOFS,
     reference: Sequence[float] | np.ndarray = (),
-    memo: dict[tuple[int, ...], tuple[Peak, PlanOrder]] | None = None,
+    memo: Proofs | None = None,
 ) -> OrderChoice:
     """Choose among `candidates`, the first of which is the order that would have run, as it is written now.
 
@@ -83,7 +105,7 @@ def choose_order(
     base = before if isinstance(before, Peak) else peak(before, domain)
     tally = base.tally
     outcomes = {c.name: "passed over" for c in candidates}
-    memo = {} if memo is None else memo
+    memo = Proofs() if memo is None else memo
     chosen, chosen_peak, proof = None, None, None
     witnesses: list[Mapping[str, int]] = []
     limit = [base.at(shape) for shape in shapes]
@@ -98,10 +120,7 @@ def choose_order(
     for number, candidate in enumerate(order):
         if tick is not None:
             tick("proving", number, len(order))
-        if candidate.order not in memo:
-            found = peak(candidate.profile, domain)
-            memo[candidate.order] = found, plan_le(found.members, base.members, domain)
-        found, verdict = memo[candidate.order]
+        found, verdict = memo.peak_of(candidate, domain), memo.never_above(candidate, base, 0, domain)
         tally = tally + found.tally + verdict.tally
         if not verdict.proved:
             outcomes[candidate.name] = "undecided" if verdict.witness is None else "refuted"
@@ -143,7 +162,7 @@ def _nearly(
     chosen: CandidateOrder,
     limit: Sequence[int],
     domain: Domain,
-    memo: Mapping[tuple[int, ...], tuple[Peak, PlanOrder]],
+    memo: Proofs,
     witnesses: Sequence[Mapping[str, int]],
 ) -> tuple[CandidateOrder, Peak, PlanOrder, int] | None:
     """The first candidate that is much better than the chosen one, and above `base` by next to nothing.
@@ -159,13 +178,13 @@ def _nearly(
         gain = max(1 - p / max(q, 1) for p, q in zip(candidate.peaks, chosen.peaks, strict=True))
         if gain < _WORTH:
             continue
-        found = memo[candidate.order][0] if candidate.order in memo else peak(candidate.profile, domain)
+        found = memo.peak_of(candidate, domain)
         needed = {name for member in (*found.members, *base.members) for name in member.symbols()}
         told = [found.at(shape) - base.at(shape) for shape in known if needed <= shape.keys()]
         allowed = max(above, 1, *told)
         while allowed <= most and tries:
             tries -= 1
-            verdict = plan_le(found.members, [m + allowed for m in base.members], domain)
+            verdict = memo.never_above(candidate, base, allowed, domain)
             if verdict.proved:
                 return candidate, found, verdict, allowed
             if verdict.witness is None or not needed <= verdict.witness.keys():

@@ -27,8 +27,8 @@ from onnx_symmem.memory.peak import Peak, peak
 from onnx_symmem.memory.plan import PlanInput, PlanOptions, prepare
 from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import ValueSizes, from_written, value_sizes
-from onnx_symmem.order.buffers import buffer_graph
-from onnx_symmem.order.candidates import CandidateOrder, buffer_bytes, peaks_at, rank
+from onnx_symmem.order.buffers import buffer_bytes, buffer_graph
+from onnx_symmem.order.candidates import CandidateOrder, peaks_at, rank
 from onnx_symmem.order.moments import Moments
 from onnx_symmem.order.planner import PlannedOrder
 from onnx_symmem.order.selection import OrderChoice

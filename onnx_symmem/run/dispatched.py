@@ -41,11 +41,12 @@ def dispatched_model(
     provider: str = "cpu",
     limits: DispatchLimits | None = None,
     floor: Sequence[int] = (),
+    one: Peak | None = None,
 ) -> tuple[onnx.ModelProto | None, Dispatch | None, tuple[str, ...]]:
     """The model of several orders with the peaks that it has, or why there is none.
 
     `before` is the peak of what would have run, `samples` are the steering shapes, `floor` are bytes that no
-    order is below there.
+    order is below there; `one` is the peak of the order that is written else, by default version 0.
     """
     domain, view, opsets = shapes.domain, shapes.graph.view, shapes.view.opsets
     planned = [
@@ -70,7 +71,11 @@ def dispatched_model(
         versions=tuple(replace(v, peak=p) for v, p in zip(dispatch.versions, found.versions, strict=True)),
         guard=0 if found.guard_is_below else found.guard,
         overhead=most_above(
-            (*seen[0], Expr.const(found.guard)), before.members, domain, samples, max(bound, found.guard)
+            [(*members, Expr.const(found.guard)) for members in seen],
+            before.members,
+            domain,
+            samples,
+            max(bound, found.guard),
         ),
     )
     share = (limits or DispatchLimits()).overhead
@@ -83,7 +88,7 @@ def dispatched_model(
                 f"which takes {before.at(shape):,} at {at}"
             )
             return None, None, (f"{_ONE_ORDER}: {why}",)
-    one = dispatch.versions[0].peak
+    one = one or dispatch.versions[0].peak
     if floor and not no_worse_than_one(written, one, samples, floor):
         why = "with what deciding takes, the worst of the steering shapes would be worse"
         return None, None, (f"{_ONE_ORDER}: {why}",)

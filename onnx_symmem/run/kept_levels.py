@@ -22,8 +22,7 @@ from onnx_symmem.memory.anchoring import Anchoring, anchored_file, fewer_anchors
 from onnx_symmem.memory.execution_order import default_order
 from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.sizes import DimKeys, ValueSizes, from_written, value_sizes
-from onnx_symmem.order.buffers import buffer_graph
-from onnx_symmem.order.candidates import buffer_bytes
+from onnx_symmem.order.buffers import buffer_bytes, buffer_graph
 from onnx_symmem.order.moments import Moments
 from onnx_symmem.rewrite.reorder import DELIVERY, EXECUTION_ORDER
 from onnx_symmem.rewrite.reticence import Reticence

@@ -195,7 +195,7 @@ def optimize_model(
             with clock.stage("dispatch", comparing):
                 dispatch = choose_versions(
                     choice.chosen, (*planned.candidates, *planned.specialists), shapes.domain,
-                    shapes.input_symbols, planned.shapes,
+                    shapes.input_symbols, planned.shapes, before=choice.before,
                 )  # fmt: skip
                 if dispatch is not None:
                     clock.tick(comparing, 1, 4)
@@ -203,7 +203,15 @@ def optimize_model(
                     clock.tick(comparing, 2, 4)
                     wanted = dispatch
                     proto, dispatch, more = dispatched_model(
-                        base, shapes, wanted, choice.before, samples, options.provider, floor=planned.floor
+                        base,
+                        shapes,
+                        wanted,
+                        choice.before,
+                        samples,
+                        options.provider,
+                        None,
+                        planned.floor,
+                        choice.after,
                     )
                     notices += more
                 if dispatch is not None:

@@ -193,7 +193,7 @@ def levelled_model(
     elif kept is not None:
         proto, plan = _only(base, plan, versions, provider, emitted)
         first, alone = plan.written[0].members, plan.levels[0].peak.members
-        most = most_above(first, alone, plan.domain, samples, kept.most_added)
+        most = most_above([first], alone, plan.domain, samples, kept.most_added)
         plan = replace(plan, overhead=most)
     _check_limit(plan, shapes, samples, label)
     return proto, plan
@@ -244,7 +244,7 @@ def held_against(
     usual = choice.overhead + plan.overhead
     if plan_le(members, [m + usual for m in before], plan.domain).proved:
         return replace(plan, above=usual), ()
-    found = most_above(members, before, plan.domain, samples, _NOT_KNOWN)
+    found = most_above([members], before, plan.domain, samples, _NOT_KNOWN)
     if found < _NOT_KNOWN:
         return replace(plan, above=found), ()
     return plan, ("that level 0 of the file never needs more than what would have run is not proved",)
@@ -293,7 +293,7 @@ def _counted(
         weights = added_weights(base.proto, proto)
         if compared == tuple(p.members for p in whole) and plan.constants == weights:
             alone = plan.levels[0].peak.members
-            most = most_above(whole[0].members, alone, domain, samples, max(bound, found.guard))
+            most = most_above([whole[0].members], alone, domain, samples, max(bound, found.guard))
             return proto, replace(plan, written=whole, overhead=most)
         compared, plan = tuple(p.members for p in whole), _recounted(base, plan, proto)
         exact = [replace(v, peaks=members) for v, members in zip(versions, compared, strict=True)]

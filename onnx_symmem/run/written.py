@@ -15,6 +15,7 @@ import onnx
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.least_order import least_le
 from onnx_symmem.graph.load import LoadedModel, graphs_of
 from onnx_symmem.memory.execution_order import default_order, priority_order
 from onnx_symmem.memory.peak import Peak, peak, peak_of
@@ -93,27 +94,29 @@ def added_weights(base: onnx.ModelProto, written: onnx.ModelProto) -> int:
 
 
 def most_above(
-    members: Sequence[Expr],
+    plans: Sequence[Sequence[Expr]],
     others: Sequence[Expr],
     domain: Domain,
     samples: Sequence[Mapping[str, int]],
     known: int,
 ) -> int:
-    """Bytes by which the maximum of members is at most above that of others, as few as could be proved.
+    """Bytes by which the least of plans is at most above the maximum of others, as few as could be proved.
 
-    That it is at most `known` is proved already. What is seen at `samples` and other shapes is tried first.
+    The peak of a plan is the maximum of its expressions. That it is at most `known` is proved already. What
+    is seen at `samples` and other shapes is tried first.
     """
-    needed = {s for e in (*members, *others) for s in e.symbols()}
+    needed = {s for e in (*others, *(e for plan in plans for e in plan)) for s in e.symbols()}
     shapes = [s for s in (*samples, *domain.samples(_DRAWN, symbols=needed)) if needed <= s.keys()]
 
     def above(shape: Mapping[str, int]) -> int:
-        return max(e.evaluate(shape) for e in members) - max(e.evaluate(shape) for e in others)
+        least = min(max(e.evaluate(shape) for e in plan) for plan in plans)
+        return least - max(e.evaluate(shape) for e in others)
 
     size = max(0, *map(above, shapes)) if shapes else 0
     for _ in range(_PROOFS):
         if size >= known:
             break
-        found = plan_le(members, [e + size for e in others], domain)
+        found = least_le(plans, [e + size for e in others], domain)
         if found.proved:
             return size
         if found.witness is None or not needed <= found.witness.keys():

@@ -30,6 +30,16 @@ def random_graph(seed: int, nodes: int) -> tuple[BufferGraph, list[int]]:
     return graph, [int(b) for b in rng.integers(0, 50, len(producer))]
 
 
+def buffers(reads: Sequence[Sequence[int]]) -> BufferGraph:
+    """Node k makes buffer k and reads the buffers `reads[k]`; what nobody reads is an output."""
+    readers: list[list[int]] = [[] for _ in reads]
+    for node, read in enumerate(reads):
+        for buffer in read:
+            readers[buffer].append(node)
+    before, after = tuple(tuple(sorted(r)) for r in reads), tuple(map(tuple, readers))
+    return BufferGraph(before, after, tuple(range(len(reads))), after, tuple(not r for r in after), ())
+
+
 def peak(graph: BufferGraph, sizes: Sequence[int], order: Sequence[int]) -> int:
     """Peak in bytes of an order: outputs are allocated while all inputs are alive."""
     left = [len(r) for r in graph.readers]

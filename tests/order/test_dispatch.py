@@ -6,10 +6,10 @@ from onnx import helper
 
 from onnx_symmem.errors import VerificationFailed
 from onnx_symmem.expr.domain import Domain, SymbolRange
-from onnx_symmem.expr.expression import Expr
+from onnx_symmem.expr.expression import Expr, maximum, minimum
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.memory.execution_order import default_order, priority_order
-from onnx_symmem.memory.peak import peak_of
+from onnx_symmem.memory.peak import peak, peak_of
 from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
@@ -18,7 +18,6 @@ from onnx_symmem.order.dispatch import (
     Dispatch,
     DispatchLimits,
     OrderVersion,
-    _cover,
     _runs_under,
     check_dispatch,
     choose_versions,
@@ -28,7 +27,6 @@ from onnx_symmem.shapes.engine import infer_shapes
 from tests.memory.runtime import info, model
 from tests.run.towers import towers
 
-LIMITS = DispatchLimits()
 DOMAIN = Domain({"n": SymbolRange(1, 4000)})
 
 
@@ -114,32 +112,27 @@ def test_versions_run_under_one_traversal():
     assert [_runs_under(view, early, rule) for rule in ("priority", "default")] == [True, True]
 
 
-def test_cover_takes_as_few_as_it_can():
-    peaks = np.array([[100, 100, 100, 100], [80, 99.5, 120, 100], [120, 100, 80, 100], [79.9, 100, 100, 100]])
-    assert sorted(_cover(peaks, 4, LIMITS, 4)) == [0, 1, 2]
-    assert len(_cover(peaks, 2, LIMITS, 4)) == 2
-    assert _cover(peaks[:1], 4, LIMITS, 4) == [0]
-    assert _cover(np.array([[100.0, 100.0], [99.1, 100.5]]), 4, LIMITS, 2) == [0]
-    # More than one percent of regret, but not two of gain, if that is asked for.
-    more = DispatchLimits(gain=0.02)
-    assert _cover(np.array([[100.0, 100.0], [98.5, 100.0]]), 4, more, 2) == [0]
-    assert _cover(np.array([[100.0, 100.0], [98.5, 100.0]]), 4, LIMITS, 2) == [0, 1]
-    # Much, but only at a shape that is not usual.
-    assert _cover(np.array([[100.0, 100.0], [100.0, 97.0]]), 4, LIMITS, 1) == [0]
-    assert _cover(np.array([[100.0, 100.0], [100.0, 97.0]]), 4, LIMITS, 2) == [0, 1]
+def test_versions_do_without_the_first_where_their_least_is_proved_never_worse():
+    # So few shapes that each is looked at.
+    found, shapes = _candidates(2, Domain({"n0": SymbolRange(1, 8), "n1": SymbolRange(1, 8)}))
+    plans = prepare(shapes.graph.view, from_written(shapes.graph), PlanOptions(), priority_order)
+    both_at_once = (0, 3, 1, 4, 2, 5, 6, 7)
+    exact = profile(plans.plan(both_at_once), value_sizes(shapes.graph))
+    first = CandidateOrder("both at once", both_at_once, "priority", both_at_once, exact, ())
 
+    def versions(before: Expr | None) -> list[str]:
+        told = None if before is None else peak_of([before], shapes.domain)
+        chosen = choose_versions(first, found, shapes.domain, shapes.input_symbols, (), before=told)
+        return [v.candidate.name for v in chosen.versions]
 
-def test_cover_looks_at_sets_not_at_one_order_after_the_other():
-    """The best single addition is no part of the best pair."""
-    peaks = np.array([[130, 130, 130, 130], [110, 110, 110, 110], [100, 100, 130, 130], [130, 130, 100, 100]])
-    assert _cover(peaks, 2, LIMITS, 4) == [0, 1]
-    assert _cover(peaks, 3, LIMITS, 4) == [0, 2, 3]
-
-
-def test_cover_is_near_at_usual_shapes_first():
-    peaks = np.array([[120, 150], [100, 120], [110, 100]])
-    assert _cover(peaks, 2, LIMITS, 1) == [0, 1]
-    assert _cover(peaks, 2, LIMITS, 2) == [0, 2]
+    # The least of both towers' orders is at most this at all shapes, though each is above it at some.
+    members = [peak(v.profile, shapes.domain).members for v in found]
+    enough = minimum(*(maximum(*m) for m in members))
+    for member, at in zip(members, ({"n0": 8, "n1": 1}, {"n0": 1, "n1": 8}), strict=True):
+        other = {"n0": at["n1"], "n1": at["n0"]}
+        assert any(maximum(*member).evaluate(s) > enough.evaluate(s) for s in (at, other))
+    assert sorted(versions(enough)) == ["from 0", "from 1"]
+    assert versions(None)[0] == versions(Expr.const(1))[0] == "both at once"
 
 
 def test_several_orders_cost_nothing_at_the_worst_shape():
