@@ -9,6 +9,8 @@ import pytest
 from models.build import build
 from models.random_graph import build_random_graph
 from onnx_symmem import api
+from onnx_symmem.expr.domain import Domain, SymbolRange
+from onnx_symmem.expr.expression import Expr, maximum
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.memory.execution_order import priority_order
 from onnx_symmem.memory.plan import prepare
@@ -27,6 +29,7 @@ from onnx_symmem.run.branches import branches_of
 from onnx_symmem.run.measure import measure
 from onnx_symmem.run.optimized import OptimizedModel, OptimizeOptions
 from onnx_symmem.run.pipeline import optimize_model
+from onnx_symmem.run.written import most_above
 from onnx_symmem.shapes.engine import infer_shapes
 from tests.rewrite.test_versions import Emitted
 from tests.run.towers import towers
@@ -289,3 +292,19 @@ def test_the_formula_is_what_runs_take_from_the_least_shape_on(seed, overhead, m
         assert ran.runs[0].requested_peak <= found.choice.before.at(at) + overhead
         versions.add(ran.version)
     assert len(versions) > 1
+
+
+def test_how_far_the_least_of_versions_is_above_is_less_than_of_each():
+    n = Expr.symbol("n")
+    domain, samples = Domain({"n": SymbolRange(1, 100)}), [{"n": 1}, {"n": 100}]
+    before = [maximum(n, 50)]
+    plans = [[n + 3], [Expr.const(60)]]
+    assert most_above(plans, before, domain, samples, 1000) == 3
+    assert most_above(plans[:1], before, domain, samples, 1000) == 3
+    assert most_above(plans[1:], before, domain, samples, 1000) == 10
+    plans = [[2 * n], [50 + (100 - n)]]
+    above = max(min(2 * k, 150 - k) - max(k, 50) for k in range(1, 101))
+    assert most_above(plans, before, domain, samples, 1000) == above == 50
+    assert most_above(plans[:1], before, domain, samples, 1000) == 100
+    # What is proved already stays where no less is.
+    assert most_above(plans[:1], before, domain, samples, 7) == 7
