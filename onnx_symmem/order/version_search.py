@@ -84,7 +84,8 @@ class _Parts:
         self._single_shapes()
         single = len(self.orders)
         limits = CoverLimits(self.search.limits.versions)
-        for _ in range(_ROUNDS):
+        for number in range(_ROUNDS):
+            self.search.tick("improving orders for parts of the domain", number, _ROUNDS)
             picked, before = self._picked(limits), len(self.orders)
             if len(picked) < 2 or self._above(picked) <= limits.regret:
                 break
@@ -139,7 +140,6 @@ class _Parts:
 
     def _improve(self, versions: Sequence[int], own: np.ndarray, enough: float) -> None:
         """Search for one order in place of versions, at the shapes where they are the best of several."""
-        self.search.tick("improving orders for parts of the domain", 0, 1)
         if not len(own):
             return
         known = np.maximum(self.peaks.min(axis=0), 1.0)

@@ -64,7 +64,8 @@ __all__ = ["optimize_model"]
 _SHARES = {
     "loading": 1, "optimising with ONNX Runtime": 5, "inferring shapes": 2, "planning": 4, "trying orders": 4,
     "improving segments": 5, "improving orders": 50, "improving orders at one shape": 6, "proving": 5,
-    "proving that no order is better": 2, "explaining the order": 2, "placing anchors": 20,
+    "proving that no order is better": 2, "improving orders for parts of the domain": 20,
+    "explaining the order": 2, "placing anchors": 20,
     "checking the plan": 1, "searching levels": 200, "comparing orders shape by shape": 2, "writing": 2,
     "verifying outputs": 10,
 }  # fmt: skip
@@ -266,11 +267,13 @@ def optimize_model(
 
 def _left_out(options: OptimizeOptions, anchored: bool) -> list[str]:
     """What is not done under these options."""
+    several = options.dispatch and options.levels is None and not anchored
     done = {
         "explaining the order": options.explain,
         "placing anchors": anchored,
         "searching levels": options.levels is not None,
-        "comparing orders shape by shape": options.dispatch and options.levels is None and not anchored,
+        "improving orders for parts of the domain": several,
+        "comparing orders shape by shape": several,
         "verifying outputs": options.verify,
     }
     return [words for words, happens in done.items() if not happens]
