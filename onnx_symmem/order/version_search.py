@@ -42,7 +42,7 @@ def version_orders(search: CandidateSearch, domain: Domain) -> tuple[CandidateOr
         shapes = _among(domain, search.shapes)
         if shapes:
             table = search.bytes_at(shapes)
-            spread = apart(shares(table), list(range(_DRAWN)), _SPREAD)
+            spread = apart(shares(table), list(range(min(_DRAWN, len(shapes)))), _SPREAD)
             table = np.hstack([search.table, table[:, spread]])
             for name, order in _Parts(search, table, orders).found():
                 orders.append(search.add(name, order))

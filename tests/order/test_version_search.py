@@ -66,3 +66,11 @@ def test_without_search_only_what_is_known_is_returned():
     search, domain, _ = _searched(SearchLimits(segmented=0, improved=0))
     known = set(search.runs)
     assert {c.order for c in version_orders(search, domain)} <= known
+
+
+def test_few_shapes_are_enough():
+    search, _, whole = _searched()
+    domain = Domain({f"n{k}": SymbolRange(500 - 200 * k, 501 - 200 * k) for k in range(COUNT)})
+    shape = {f"n{k}": 500 - 200 * k for k in range(COUNT)}
+    found = [c.profile.peaks(Grid([shape]))[0] for c in version_orders(search, domain)]
+    assert min(found) == min(exact.peaks(Grid([shape]))[0] for exact in whole)
