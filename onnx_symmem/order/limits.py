@@ -106,6 +106,7 @@ def limits_for(limits: SearchLimits, nodes: int) -> tuple[SearchLimits, str | No
         ),
         floor=replace(limits.floor, nodes=min(limits.floor.nodes, max(8, 160 // many))),
         bound=replace(limits.bound, work=limits.bound.work // (many + 1)),
+        crossings=limits.crossings // many**3,
     )
     return lowered, f"searched less than usual for an order: the graph has {nodes:,} nodes, over {_FULL:,}"
 
