@@ -106,11 +106,13 @@ def choose_versions(
     shapes: Sequence[Mapping[str, int]],
     limits: DispatchLimits | None = None,
     before: Peak | None = None,
+    above: int = 0,
 ) -> Dispatch | None:
     """Versions for `domain`; None where one order, `first`, is good enough.
 
     With `before`, the peak of what would have run, `first` may be missing where the least of the others is
-    proved never worse; else it is version 0.
+    proved never worse; else it is version 0. `first` may be above it by `above`
+    bytes, and where it is version 0 so may all together, as `overhead` says.
 
     Only sizes of `symbols`, the dims of the inputs, can decide at run time. `shapes` are those at which
     orders were searched for.
@@ -134,14 +136,13 @@ def choose_versions(
             continue
         known = [candidates[k] for k in usable]
         picked = cover(peaks[usable], allowed, len(usual), free=before is not None)
+        proved: tuple[int, ...] = ()
         if before is not None and picked[0]:
-            picked = _never_worse(known, picked, before, samples, domain) or cover(
-                peaks[usable], allowed, len(usual)
-            )
+            proved = _never_worse(known, picked, before, samples, domain)
+            picked = proved or cover(peaks[usable], allowed, len(usual))
         if len(picked) > 1:
-            return Dispatch(
-                tuple(OrderVersion(known[k], peak(known[k].profile, domain)) for k in picked), rule, domain
-            )
+            versions = tuple(OrderVersion(known[k], peak(known[k].profile, domain)) for k in picked)
+            return Dispatch(versions, rule, domain, overhead=0 if proved else above)
         return None
     return None
 

@@ -75,7 +75,7 @@ def dispatched_model(
             before.members,
             domain,
             samples,
-            max(bound, found.guard),
+            max(dispatch.overhead + bound, found.guard),
         ),
     )
     share = (limits or DispatchLimits()).overhead

@@ -196,7 +196,7 @@ def optimize_model(
             with clock.stage("dispatch", comparing):
                 dispatch = choose_versions(
                     choice.chosen, (*planned.candidates, *planned.specialists), shapes.domain,
-                    shapes.input_symbols, planned.shapes, before=choice.before,
+                    shapes.input_symbols, planned.shapes, before=choice.before, above=choice.overhead,
                 )  # fmt: skip
                 if dispatch is not None:
                     clock.tick(comparing, 1, 4)

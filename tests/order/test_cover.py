@@ -50,3 +50,23 @@ def test_the_first_is_left_out_where_it_need_not_be_there():
     assert cover(peaks, CoverLimits(2)) == (0, 1)
     assert cover(peaks, CoverLimits(2), free=True) == (1, 2)
     assert cover(peaks, CoverLimits(3)) == (0, 1, 2)
+
+
+def test_one_much_above_counts_more_than_three_a_little():
+    """By squares; by what is above alone, it would be the other one."""
+    peaks = [[200, 200, 200, 100], [108, 108, 108, 130], [100, 100, 116, 130], [300, 300, 100, 300]]
+    assert _cover(peaks, 2, 4) == (0, 1)
+
+
+def test_of_sets_with_the_first_and_without_it_the_nearer_one_is_taken():
+    """At usual shapes first, even where it is above elsewhere."""
+    peaks = np.array([[104, 104, 100], [100, 120, 150], [120, 100, 150]], dtype=np.float64)
+    assert cover(peaks, CoverLimits(2), 2, free=True) == (1, 2)
+
+
+def test_too_many_sets_are_not_all_looked_at(monkeypatch):
+    """Then the best one is added to those that there are, which here is not the best pair."""
+    peaks = [[130, 130, 130, 130], [110, 110, 110, 110], [100, 100, 130, 130], [130, 130, 100, 100]]
+    assert _cover(peaks, 3, 4) == (0, 2, 3)
+    monkeypatch.setattr("onnx_symmem.order.cover._SETS", 1)
+    assert 1 in _cover(peaks, 3, 4)

@@ -135,6 +135,31 @@ def test_versions_do_without_the_first_where_their_least_is_proved_never_worse()
     assert versions(None)[0] == versions(Expr.const(1))[0] == "both at once"
 
 
+def test_where_the_first_may_be_above_what_would_have_run_so_may_the_versions():
+    found, shapes = _candidates(2, Domain({"n0": SymbolRange(1, 8), "n1": SymbolRange(1, 8)}))
+    least = minimum(*(maximum(*peak(c.profile, shapes.domain).members) for c in found))
+
+    def chosen(before: Expr, first: int = 0) -> Dispatch:
+        told = peak_of([before], shapes.domain)
+        others = [c for k, c in enumerate(found) if k != first]
+        return choose_versions(
+            found[first], others, shapes.domain, shapes.input_symbols, (), before=told, above=48
+        )
+
+    # Version 0 was proved to be above by no more than 48 bytes, and nothing is proved of both together.
+    assert chosen(Expr.const(1)).overhead == 48
+    plans = prepare(shapes.graph.view, from_written(shapes.graph), PlanOptions(), priority_order)
+    order = (0, 3, 1, 4, 2, 5, 6, 7)
+    exact = profile(plans.plan(order), value_sizes(shapes.graph))
+    found.append(CandidateOrder("both at once", order, "priority", order, exact, ()))
+    # Without it, the least of both is proved to be above by nothing; where that fails it is there again.
+    proved, not_proved = chosen(least, 2), chosen(Expr.const(1), 2)
+    assert (len(proved.versions), proved.overhead) == (2, 0)
+    assert "both at once" not in {v.candidate.name for v in proved.versions}
+    assert not_proved.versions[0].candidate.name == "both at once"
+    assert not_proved.overhead == 48
+
+
 def test_several_orders_cost_nothing_at_the_worst_shape():
     found = _dispatch()
     n = Expr.symbol("n")

@@ -27,3 +27,16 @@ def test_each_shape_gets_an_order_as_good_as_any():
     reached = [moments.along(order).max(axis=0)[k] for k, order in enumerate(found)]
     assert reached == peaks.min(axis=0).tolist()
     assert any(moments.along(start).max(axis=0) > peaks.min(axis=0))
+
+
+def test_without_work_each_shape_has_the_best_order_known():
+    graph, sizes = random_graph(5, 8)
+    rng = np.random.default_rng(5)
+    table = np.array(sizes, dtype=np.float64)[:, None] * rng.integers(1, 9, (len(sizes), 4)) + 1
+    moments, orders = Moments(graph, table), list(all_orders(graph))
+    peaks = np.array([moments.along(order).max(axis=0) for order in orders])
+    known = orders[:: max(1, len(orders) // 7)]
+    found = specialists(graph, table, known, np.zeros(4), WindowLimits(work=0, splits=0, pairs=0))
+    own = peaks[:: max(1, len(orders) // 7)]
+    assert (own.max(axis=0) > own.min(axis=0)).any()
+    assert [moments.along(o).max(axis=0)[k] for k, o in enumerate(found)] == own.min(axis=0).tolist()

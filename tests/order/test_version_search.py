@@ -1,6 +1,9 @@
+from dataclasses import replace
 from itertools import permutations
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.grid import Grid
@@ -9,12 +12,16 @@ from onnx_symmem.memory.execution_order import default_order, priority_order
 from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
+from onnx_symmem.order import version_search
 from onnx_symmem.order.candidates import CandidateSearch
 from onnx_symmem.order.cover import CoverLimits, cover
 from onnx_symmem.order.limits import SearchLimits
+from onnx_symmem.order.moments import Moments
+from onnx_symmem.order.regret import Nearer
 from onnx_symmem.order.steering import usual_shapes
 from onnx_symmem.order.version_search import version_orders
 from onnx_symmem.shapes.engine import infer_shapes
+from tests.order.graphs import buffers
 from tests.run.towers import towers
 
 COUNT = 3
@@ -53,6 +60,56 @@ def test_orders_are_found_for_shapes_unlike_those_that_steered():
     picked = cover(found, CoverLimits(), free=True)
     assert len(picked) > 1
     assert (found[list(picked)].min(axis=0) <= found.min(axis=0) * 1.002).mean() > 0.95
+
+
+def _in_parts(parts: int, wide: set[int]) -> tuple[int, ...]:
+    """Parts of ten chains of two, each joined; those in `wide` run their chains side by side."""
+    found: list[int] = []
+    for part in range(parts):
+        first = 21 * part
+        chains = [(first + 2 * k, first + 2 * k + 1) for k in range(10)]
+        if part in wide:
+            found += [a for a, _ in chains] + [b for _, b in chains]
+        else:
+            found += [node for chain in chains for node in chain]
+        found.append(first + 20)
+    return tuple(found)
+
+
+@pytest.mark.parametrize("way", ["crossings", "nearer", "neither"])
+def test_two_versions_are_made_to_do_for_three_shapes(way, monkeypatch):
+    """Each order known is good where one part is large; by each way alone one is made that is so at two."""
+    reads, sizes = [], []
+    for part in range(3):
+        for k in range(10):
+            for size, read in ((60 + 3 * k, [21 * part - 1] if part else []), (5, [len(reads)])):
+                reads.append(read)
+                sizes.append([size if column == part else 1 for column in range(3)])
+        reads.append([21 * part + 2 * k + 1 for k in range(10)])
+        sizes.append([1, 1, 1])
+    if way != "crossings":
+        monkeypatch.setattr(version_search, "crossings", lambda *_: ())
+    if way != "nearer":
+        monkeypatch.setattr(
+            version_search, "nearer", lambda moments, order, limits: Nearer(tuple(order), 1.0, 0)
+        )
+    limits = replace(SearchLimits(), versions=2, unlike=0)
+    graph, table = buffers(reads), np.array(sizes, dtype=np.float64)
+    search = SimpleNamespace(
+        graph=graph, limits=limits, shapes=[{}] * 3, tick=lambda *_: None,
+        floor_at=lambda table: np.zeros(table.shape[1]),
+    )  # fmt: skip
+    known = [_in_parts(3, {0, 1, 2} - {part}) for part in range(3)]
+    found = known + [order for _, order in version_search._Parts(search, table, known).found()]
+    moments = Moments(graph, table)
+    peaks = np.array([moments.along(order).max(axis=0) for order in found])
+    best = moments.along(_in_parts(3, set())).max(axis=0)
+    picked = peaks[list(cover(peaks, CoverLimits(2), free=True))].min(axis=0)
+    if way == "neither":
+        assert len(found) == 3
+        assert (picked > 1.5 * best).any()
+    else:
+        assert (picked < 1.1 * best).all()
 
 
 def test_the_same_input_gives_the_same_orders():

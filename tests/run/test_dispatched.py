@@ -294,6 +294,23 @@ def test_the_formula_is_what_runs_take_from_the_least_shape_on(seed, overhead, m
     assert len(versions) > 1
 
 
+def test_what_the_first_may_be_above_is_part_of_what_is_proved(two, monkeypatch):
+    """Where nothing less is proved of the file, it is that, and what deciding adds to every version."""
+    monkeypatch.setattr(dispatched, "most_above", lambda plans, others, domain, samples, known: known)
+    base, limits = load_model(towers(2)), DispatchLimits(overhead=10)
+    shapes = infer_shapes(base.view(), two.shapes.domain)
+    said = []
+    for above in (0, 10_000):
+        planned = replace(two.dispatch, overhead=above, guard=0)
+        _, written, why = dispatched.dispatched_model(
+            base, shapes, planned, two.choice.before, two.samples, limits=limits
+        )
+        assert why == ()
+        said.append(written.overhead)
+    bound = versions_of(two.proto)["overhead_bytes"]
+    assert said[1] >= 10_000 + bound > said[0]
+
+
 def test_how_far_the_least_of_versions_is_above_is_less_than_of_each():
     n = Expr.symbol("n")
     domain, samples = Domain({"n": SymbolRange(1, 100)}), [{"n": 1}, {"n": 100}]
