@@ -14,6 +14,7 @@ import onnx
 
 from onnx_symmem.errors import UnsupportedModel, VerificationFailed
 from onnx_symmem.expr.domain import Domain
+from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.shape_text import shape_text
 from onnx_symmem.graph.load import LoadedModel
@@ -66,16 +67,20 @@ def dispatched_model(
         return None, None, (f"{_ONE_ORDER}: {error}",)
     if [p.members for p in found.versions] != seen:
         raise VerificationFailed("plan check: versions take other bytes than the guard compares")
+    # No version takes more than planned by what deciding adds to it; before any starts it is what guards take.
+    most, guard = dispatch.overhead + bound, Expr.const(found.guard)
+    if not plan_le([guard], [m + most for m in before.members], domain).proved:
+        most = max(most, found.guard)
     written = replace(
         dispatch,
         versions=tuple(replace(v, peak=p) for v, p in zip(dispatch.versions, found.versions, strict=True)),
         guard=0 if found.guard_is_below else found.guard,
         overhead=most_above(
-            [(*members, Expr.const(found.guard)) for members in seen],
+            [(*members, guard) for members in seen],
             before.members,
             domain,
             samples,
-            max(dispatch.overhead + bound, found.guard),
+            most,
         ),
     )
     share = (limits or DispatchLimits()).overhead
