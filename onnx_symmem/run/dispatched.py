@@ -67,7 +67,7 @@ def dispatched_model(
         return None, None, (f"{_ONE_ORDER}: {error}",)
     if [p.members for p in found.versions] != seen:
         raise VerificationFailed("plan check: versions take other bytes than the guard compares")
-    # No version takes more than planned by what deciding adds to it; before any starts it is what guards take.
+    # What deciding adds to a version is all, unless before any starts more is taken than would have run.
     most, guard = dispatch.overhead + bound, Expr.const(found.guard)
     if not plan_le([guard], [m + most for m in before.members], domain).proved:
         most = max(most, found.guard)

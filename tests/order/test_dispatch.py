@@ -18,6 +18,7 @@ from onnx_symmem.order.dispatch import (
     Dispatch,
     DispatchLimits,
     OrderVersion,
+    _never_worse,
     _runs_under,
     check_dispatch,
     choose_versions,
@@ -186,3 +187,16 @@ def test_the_check_finds_wrong_peaks():
     wrong = OrderVersion(second.candidate, peak_of([second.peak.members[0] * 2], found.domain))
     with pytest.raises(VerificationFailed, match="wrong peak of a version"):
         check_dispatch(Dispatch((first, wrong), found.rule, found.domain), [{"n0": 3, "n1": 9}])
+
+
+def test_the_version_that_is_above_at_the_fewest_shapes_is_the_first():
+    domain = Domain({"n0": SymbolRange(1, 8), "n1": SymbolRange(1, 8)})
+    found, shapes = _candidates(2, domain)
+    members = [peak(c.profile, shapes.domain).members for c in found]
+    least = minimum(*(maximum(*m) for m in members))
+    samples = [{"n0": n0, "n1": n1} for n0, n1 in ((8, 1), (8, 2), (8, 3), (1, 8))]
+    above = [sum(maximum(*m).evaluate(s) > least.evaluate(s) for s in samples) for m in members]
+    assert sorted(above) == [1, 3]
+    told = peak_of([least], shapes.domain)
+    for picked in ((0, 1), (1, 0)):
+        assert _never_worse(found, picked, told, samples, shapes.domain)[0] == above.index(1)

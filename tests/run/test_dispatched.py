@@ -13,6 +13,7 @@ from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.expression import Expr, maximum
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.memory.execution_order import priority_order
+from onnx_symmem.memory.peak import peak_of
 from onnx_symmem.memory.plan import prepare
 from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
@@ -310,7 +311,7 @@ def test_what_the_first_may_be_above_is_part_of_what_is_proved(two, monkeypatch)
     bound = 2 * 8 + 1  # zeros, and a condition
     assert said == [bound, bound + 10_000]
     # Before any version starts deciding takes what guards do, which here is more than what would have run.
-    tiny = replace(two.choice.before, members=(Expr.const(1),))
+    tiny = peak_of([Expr.const(1)], shapes.domain)
     _, written, _ = dispatched.dispatched_model(base, shapes, two.dispatch, tiny, (), limits=limits)
     assert written.overhead > bound + two.dispatch.overhead
 
