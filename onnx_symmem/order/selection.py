@@ -165,7 +165,7 @@ def _nearly(
     memo: Proofs,
     witnesses: Sequence[Mapping[str, int]],
 ) -> tuple[CandidateOrder, Peak, PlanOrder, int] | None:
-    """The first candidate that is much better than the chosen one, and above `base` by next to nothing.
+    """The first candidate much better than the chosen one and `base`, which it exceeds by next to nothing.
 
     With the proof that it is above by at most so many bytes. `limit` is what `base` takes at the shapes,
     `witnesses` are others at which orders were above it: no proof is tried where one of these refutes.
@@ -175,7 +175,8 @@ def _nearly(
         if candidate is chosen or not tries:
             return None
         above = max(p - b for p, b in zip(candidate.peaks, limit, strict=False))
-        gain = max(1 - p / max(q, 1) for p, q in zip(candidate.peaks, chosen.peaks, strict=True))
+        best = [min(pair) for pair in zip(chosen.peaks, limit, strict=False)]
+        gain = max(1 - p / max(q, 1) for p, q in zip(candidate.peaks, best, strict=False))
         if gain < _WORTH:
             continue
         found = memo.peak_of(candidate, domain)
