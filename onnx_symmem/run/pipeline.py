@@ -71,6 +71,10 @@ _SHARES = {
 }  # fmt: skip
 """Of the time that `optimize` takes, by what it says it does."""
 
+_AGAIN = (
+    "the file holds several orders already, and choosing among them does not keep its outputs late any more: "
+    "optimise the model that it was made of"
+)
 _NOT_AS_IT_IS = (
     "ONNX Runtime adds or removes Casts for float16 when it loads the file: what runs may take more than "
     "what is said"
@@ -103,6 +107,8 @@ def optimize_model(
             )
         spec = domain_of(model.view(), domain)
         level, notices = _level(options)
+        if versions_of(model.proto) is not None:
+            notices += (_AGAIN,)
         as_it_is = options.ort_level == "none"
         if not as_it_is or options.verify:
             check_external_data(model)

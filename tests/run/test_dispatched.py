@@ -209,6 +209,8 @@ def test_a_model_of_versions_can_be_optimised_again(three):
     """Its outputs are no longer disguised, and so allocated early, which prediction knows."""
     options = OptimizeOptions(search=within_budget(0, SearchLimits()))
     again = optimize_model(three.proto, None, options=options)
+    assert any("holds several orders already" in notice for notice in again.notices)
+    assert not any("already" in notice for notice in three.notices)
     for at in ({"n0": 50, "n1": 20, "n2": 10}, {"n0": 10, "n1": 20, "n2": 50}):
         found = measure(again.proto, at, runs=1, latency_runs=0)
         assert found.nodes_equal == 1
