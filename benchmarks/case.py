@@ -120,7 +120,13 @@ class Case:
             return Planned(found)
         others = (*found.candidates, *found.specialists)
         several = choose_versions(
-            choice.chosen, others, self.domain, self.symbols, found.shapes, before=choice.before
+            choice.chosen,
+            others,
+            self.domain,
+            self.symbols,
+            found.shapes,
+            before=choice.before,
+            above=choice.overhead,
         )
         if several is None:
             return Planned(found)

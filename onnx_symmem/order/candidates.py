@@ -10,7 +10,7 @@ compared by the sizes of their buffers; the exact plan is made of the best ones 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, count
 
 import numpy as np
@@ -153,7 +153,7 @@ class CandidateSearch:
         known = self.floor if len(self.floor) == first else np.zeros(first)
         floor = self.floor = np.concatenate([known, self._floor(first)])
         # What a shape that refuted an order asks for is mostly found soon.
-        window = _part(self.limits.window, _LATER if first else 1)
+        window = self.limits.window.share(_LATER if first else 1)
         spent = Spent()
         self._by_segments(floor, window, spent)
         if self.limits.improved > 1:
@@ -161,7 +161,7 @@ class CandidateSearch:
         top = None if ceiling is None else np.asarray(ceiling, dtype=np.float64)
         self._around(self._starts(floor, top, _AGAIN if first else None), window, spent, floor, top)
         if not first:
-            self._around(self._crossed(floor), _part(window, _CROSSED), Spent(), floor, top)
+            self._around(self._crossed(floor), window.share(_CROSSED), Spent(), floor, top)
         self._spliced(floor)
 
     def _around(
@@ -172,7 +172,7 @@ class CandidateSearch:
         floor: np.ndarray,
         top: np.ndarray | None,
     ) -> None:
-        """Add what local search makes of orders."""
+        """Add what local search makes of orders; each takes half of what is left, the last one all."""
         total = self.limits.window.windows * len(starts)
         for number, start in enumerate(starts):
             done = [self.limits.window.windows * number]
@@ -186,7 +186,7 @@ class CandidateSearch:
                 self.table,
                 start,
                 floor,
-                _next(window, spent, number, len(starts)),
+                window.left(spent, min(2, len(starts) - number)),
                 advance,
                 top,
                 self.limits.seed,
@@ -215,7 +215,7 @@ class CandidateSearch:
         for start in self._starts(floor, None, self.limits.segmented):
             self.tick("improving segments", 0, 1)
             found = improve_segments(
-                self.graph, self.table, start, floor, _part(window, _SEGMENTS), self.limits.seed, spent
+                self.graph, self.table, start, floor, window.share(_SEGMENTS), self.limits.seed, spent
             )
             self.add(f"{self.runs[start].name}{_BY_SEGMENTS}", found.order)
 
@@ -227,7 +227,7 @@ class CandidateSearch:
             start = _lowest(peaks, k)
             if peaks[start][k] > floor[k] * _MET:
                 tasks.setdefault((self.table[:, k] / floor[k]).tobytes(), (k, start))
-        window, spent = _part(self.limits.window, _LATER if columns[0] else 1), Spent()
+        window, spent = self.limits.window.share(_LATER if columns[0] else 1), Spent()
         # Where most is to be gained comes first.
         ranked = sorted(tasks.values(), key=lambda task: (-peaks[task[1]][task[0]] / floor[task[0]], task[0]))
         for done, (k, start) in enumerate(ranked):
@@ -237,7 +237,7 @@ class CandidateSearch:
                 self.table[:, [k]],
                 start,
                 floor[[k]],
-                _next(window, spent, done, len(ranked)),
+                window.left(spent, min(2, len(ranked) - done)),
                 seed=self.limits.seed,
                 failed=self.failed,
                 spent=spent,
@@ -363,24 +363,6 @@ def rank(
 
 def _words(shape: Mapping[str, int]) -> str:
     return ",".join(f"{name}={size}" for name, size in shape.items())
-
-
-def _part(window: WindowLimits, parts: int) -> WindowLimits:
-    """One of several equal parts of what may be spent."""
-    return replace(
-        window, work=window.work // parts, splits=window.splits // parts, pairs=window.pairs // parts
-    )
-
-
-def _next(window: WindowLimits, spent: Spent, done: int, among: int) -> WindowLimits:
-    """What the next of several searches may take: half of what is left, the last one all of it."""
-    parts = min(2, among - done)
-    return replace(
-        window,
-        work=max(0, window.work - spent.work) // parts,
-        splits=max(0, window.splits - spent.splits) // parts,
-        pairs=max(0, window.pairs - spent.pairs) // parts,
-    )
 
 
 def _lowest(peaks: Mapping[tuple[int, ...], np.ndarray], shape: int) -> tuple[int, ...]:

@@ -111,8 +111,8 @@ def choose_versions(
     """Versions for `domain`; None where one order, `first`, is good enough.
 
     With `before`, the peak of what would have run, `first` may be missing where the least of the others is
-    proved never worse; else it is version 0. `first` may be above it by `above`
-    bytes, and where it is version 0 so may all together, as `overhead` says.
+    proved never worse; else it is version 0. `first` may be above it by `above` bytes, and where it is
+    version 0 so may all together, as `overhead` says.
 
     Only sizes of `symbols`, the dims of the inputs, can decide at run time. `shapes` are those at which
     orders were searched for.

@@ -20,7 +20,7 @@ from onnx_symmem.memory.sizes import ValueSizes
 from onnx_symmem.order.candidates import CandidateOrder, CandidateSearch, Tick, rank
 from onnx_symmem.order.limits import SearchLimits
 from onnx_symmem.order.selection import OrderChoice, Proofs, allowance, choose_order
-from onnx_symmem.order.steering import shapes_of_members, steering_shapes, usual_shapes
+from onnx_symmem.order.steering import further_shapes, shapes_of_members
 from onnx_symmem.order.version_search import version_orders
 
 __all__ = ["PlannedOrder", "plan_order", "whole_shape"]
@@ -84,7 +84,8 @@ def plan_order(
             told += 1
         new += shapes_of_members(choice.after.members, domain, (*search.shapes, *new), more)
         if not new and not between:
-            new = between = _between(domain, search.shapes)
+            # Sizes that are rounded up compare otherwise between the corners.
+            new = between = further_shapes(domain, search.shapes, 2 * _BETWEEN, _SEED)[:_BETWEEN]
         if not new:
             break
         limit = [base.at(shape) for shape in (*search.shapes, *new)]
@@ -94,21 +95,6 @@ def plan_order(
     floor = tuple(int(b) for b in search.bound(len(shapes)).bytes)
     special = version_orders(search, domain) if specialists else ()
     return PlannedOrder(replace(choice, tried=tried), candidates, search.shapes, notices, special, floor)
-
-
-def _between(domain: Domain, shapes: Sequence[Mapping[str, int]]) -> list[Mapping[str, int]]:
-    """Further shapes as they are run, between the corners and the middle of the domain.
-
-    Sizes that are rounded up compare otherwise there.
-    """
-    names = [name for name in (shapes[0] if shapes else {}) if name not in domain.equalities]
-    corners = len(steering_shapes(domain, names))
-    found: list[Mapping[str, int]] = []
-    for usual in usual_shapes(domain, names, corners + 2 * _BETWEEN, seed=_SEED)[corners:]:
-        shape = {name: usual[name] for name in shapes[0] if name in usual}
-        if shape.keys() == shapes[0].keys() and shape not in shapes:
-            found.append(shape)
-    return found[:_BETWEEN]
 
 
 def whole_shape(

@@ -24,7 +24,6 @@ __all__ = ["Nearer", "RegretLimits", "nearer"]
 _UNITS = 1 << 40  # of the best known, for searches in whole numbers
 _SMALL = 2.0**-14  # of the peak: buffers below count as nothing
 _WIDER = 4  # by which stretches grow
-_HALF = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ def nearer(moments: Moments, order: Sequence[int], limits: RegretLimits | None =
     now = float(live.max(initial=0.0))
     spent, failed = 0, 1.0
     while len(best) <= BIT_SET_NODES and spent < limits.work and now - 1 > limits.enough:
-        goal = max(1 + limits.enough, failed + (now - failed) * _HALF)
+        goal = max(1 + limits.enough, (failed + now) / 2)
         if goal >= now * (1 - limits.enough / 8) and failed > 1.0:
             break
         found, took = _below(moments, best, live, goal, limits, limits.work - spent)

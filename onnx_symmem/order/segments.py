@@ -13,7 +13,7 @@ Every step takes time that is linear in the nodes, but for the search within a s
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -214,16 +214,10 @@ class _Apart:
 
     def _searched(self, problem: SegmentProblem, now: tuple[int, ...], peaks: np.ndarray) -> tuple[int, ...]:
         """The best order that is found with half of what is left."""
-        limits, spent = self.limits, self.spent
-        half = replace(
-            limits,
-            work=max(0, limits.work - spent.work) // 2,
-            splits=max(0, limits.splits - spent.splits) // 2,
-            pairs=max(0, limits.pairs - spent.pairs) // 2,
-        )
+        half = self.limits.left(self.spent, 2)
         return improve_order(
             problem.graph, problem.sizes, now, np.ones(len(peaks)), half, self.tick, peaks, self.seed,
-            spent=spent,
+            spent=self.spent,
         )  # fmt: skip
 
 

@@ -8,7 +8,6 @@ most different one first; at each the best order known is searched for that shap
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -73,13 +72,7 @@ def specialists(
             tick(k, count)
         best = orders[int(peaks[:, k].argmin())]
         if peaks[:, k].min() > floor[k] * _MET:
-            parts = count - k
-            share = replace(
-                limits,
-                work=max(0, limits.work - spent.work) // parts,
-                splits=max(0, limits.splits - spent.splits) // parts,
-                pairs=max(0, limits.pairs - spent.pairs) // parts,
-            )
+            share = limits.left(spent, count - k)
             best = improve_order(graph, table[:, [k]], best, floor[[k]], share, seed=seed, spent=spent)
         found.append(best)
     return tuple(found)

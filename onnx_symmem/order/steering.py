@@ -19,7 +19,7 @@ from onnx_symmem.expr.grid import evaluate
 from onnx_symmem.expr.samples import legal_near
 from onnx_symmem.expr.shares import competing
 
-__all__ = ["shapes_of_members", "steering_shapes", "usual_shapes"]
+__all__ = ["further_shapes", "shapes_of_members", "steering_shapes", "usual_shapes"]
 
 _HIGH = 512  # stands for `no upper limit`, unless the lower limit is near it
 _OUT_OF_REACH = 1 << 20  # an upper limit from here on (of float32, say) is as good as none
@@ -107,6 +107,21 @@ def usual_shapes(
         if legal is not None and all(low[n] <= legal[n] <= high[n] for n in low):
             found.setdefault(tuple(sorted(legal.items())), legal)
     return tuple(found.values())[: max(count, len(steering))]
+
+
+def further_shapes(
+    domain: Domain, shapes: Sequence[Mapping[str, int]], most: int, seed: int
+) -> list[Mapping[str, int]]:
+    """At most so many shapes as they are run besides the given ones, with sizes for all symbols of those."""
+    first = shapes[0] if shapes else {}
+    names = [name for name in first if name not in domain.equalities]
+    corners = len(steering_shapes(domain, names))
+    found: list[Mapping[str, int]] = []
+    for usual in usual_shapes(domain, names, corners + most, seed)[corners:]:
+        shape = {name: usual[name] for name in first if name in usual}
+        if shape.keys() == first.keys() and shape not in shapes:
+            found.append(shape)
+    return found
 
 
 def shapes_of_members(

@@ -7,8 +7,7 @@ the best of them, and they are chosen again, until nothing is gained (Lloyd's wa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
@@ -21,7 +20,7 @@ from onnx_symmem.order.crossover import crossings
 from onnx_symmem.order.moments import Moments
 from onnx_symmem.order.regret import nearer
 from onnx_symmem.order.specialists import apart, shares, specialists, unlike
-from onnx_symmem.order.steering import usual_shapes
+from onnx_symmem.order.steering import further_shapes
 
 __all__ = ["version_orders"]
 
@@ -31,6 +30,7 @@ _LANES = 12  # shapes of a part that stand for it
 _ROUNDS = 6
 _MOST = 32  # orders that versions are chosen from
 _PARENTS = 8  # orders that are crossed for a part
+_CROSSED = 6  # the part of a round's crossings that each part of the domain gets
 _SPECIAL = 3  # the part of a round's local search that single shapes get
 
 
@@ -39,7 +39,7 @@ def version_orders(search: CandidateSearch, domain: Domain) -> tuple[CandidateOr
     orders = search.best_orders()
     limits = search.limits
     if limits.improved and len(search.graph.producer) and search.graph.size <= BIT_SET_NODES:
-        shapes = _among(domain, search.shapes)
+        shapes = further_shapes(domain, search.shapes, _AMONG, _SEED)
         if shapes:
             table = search.bytes_at(shapes)
             spread = apart(shares(table), list(range(min(_DRAWN, len(shapes)))), _SPREAD)
@@ -47,14 +47,6 @@ def version_orders(search: CandidateSearch, domain: Domain) -> tuple[CandidateOr
             for name, order in _Parts(search, table, orders).found():
                 orders.append(search.add(name, order))
     return tuple(search.candidate(order) for order in dict.fromkeys(orders))
-
-
-def _among(domain: Domain, shapes: Sequence[Mapping[str, int]]) -> list[Mapping[str, int]]:
-    """Shapes as they are run, with a size for every symbol of those that were searched."""
-    names = [name for name in (shapes[0] if shapes else {}) if name not in domain.equalities]
-    usual = (s for s in usual_shapes(domain, names, _AMONG, _SEED) if set(names) <= s.keys())
-    among = [{name: shape[name] for name in shapes[0] if name in shape} for shape in usual]
-    return [shape for shape in among if shape.keys() == shapes[0].keys() and shape not in shapes]
 
 
 class _Parts:
@@ -71,15 +63,13 @@ class _Parts:
     def _peak(self, order: Sequence[int]) -> np.ndarray:
         return np.asarray(self.moments.along(order).max(axis=0, initial=0.0))
 
-    def _add(self, order: tuple[int, ...]) -> int:
-        """The place of an order."""
+    def _add(self, order: tuple[int, ...]) -> None:
         if order not in self.orders:
             self.orders.append(order)
             self.peaks = np.vstack([self.peaks, self._peak(order)])
-        return self.orders.index(order)
 
     def found(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Orders with names."""
+        """Orders that were not known before, with names: for single shapes, and versions for parts."""
         known = len(self.orders)
         self._single_shapes()
         single = len(self.orders)
@@ -120,15 +110,9 @@ class _Parts:
         columns = list(dict.fromkeys([*unlike(self.shares, first, most), *range(first, first + most)]))
         columns = [k for k in columns if k < self.table.shape[1]]
         table = self.table[:, columns]
-        window = search.limits.window
-        part = replace(
-            window,
-            work=window.work // _SPECIAL,
-            splits=window.splits // _SPECIAL,
-            pairs=window.pairs // _SPECIAL,
-        )
         for order in specialists(
-            search.graph, table, tuple(self.orders), search.floor_at(table), part, search.limits.seed,
+            search.graph, table, self.orders, search.floor_at(table), search.limits.window.share(_SPECIAL),
+            search.limits.seed,
             lambda done, total: search.tick("improving orders at one shape", done, total),
         ):  # fmt: skip
             self._add(order)
@@ -151,7 +135,7 @@ class _Parts:
         ratios = self.peaks[:, lanes] / known[lanes]
         parents = [*versions, _nearest(ratios, enough), *self.peaks[:, lanes].argmin(axis=0).tolist()]
         parents = list(dict.fromkeys(parents))[:_PARENTS]
-        looks = self.search.limits.crossings // 6
+        looks = self.search.limits.crossings // _CROSSED
         crossed = crossings(moments, [self.orders[k] for k in parents], np.ones(len(lanes)), looks)
         for order in crossed:
             self._add(order)

@@ -9,7 +9,7 @@ bounded by moves and by looked-at states, never by time, so the same input gives
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -72,6 +72,19 @@ class WindowLimits:
     part: int = 700
     sets: int = 2_000
     pairs: int = 1_500_000
+
+    def left(self, spent: Spent, parts: int = 1) -> WindowLimits:
+        """One of several equal parts of what is left to spend."""
+        return replace(
+            self,
+            work=max(0, self.work - spent.work) // parts,
+            splits=max(0, self.splits - spent.splits) // parts,
+            pairs=max(0, self.pairs - spent.pairs) // parts,
+        )
+
+    def share(self, parts: int) -> WindowLimits:
+        """One of several equal parts of all that may be spent."""
+        return self.left(Spent(), parts)
 
 
 @dataclass(slots=True)

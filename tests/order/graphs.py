@@ -40,6 +40,20 @@ def buffers(reads: Sequence[Sequence[int]]) -> BufferGraph:
     return BufferGraph(before, after, tuple(range(len(reads))), after, tuple(not r for r in after), ())
 
 
+def in_parts(parts: int, wide: set[int]) -> tuple[int, ...]:
+    """An order of parts of ten chains of two, each joined; those in `wide` run their chains side by side."""
+    found: list[int] = []
+    for part in range(parts):
+        first = 21 * part
+        chains = [(first + 2 * k, first + 2 * k + 1) for k in range(10)]
+        if part in wide:
+            found += [a for a, _ in chains] + [b for _, b in chains]
+        else:
+            found += [node for chain in chains for node in chain]
+        found.append(first + 20)
+    return tuple(found)
+
+
 def peak(graph: BufferGraph, sizes: Sequence[int], order: Sequence[int]) -> int:
     """Peak in bytes of an order: outputs are allocated while all inputs are alive."""
     left = [len(r) for r in graph.readers]

@@ -4,7 +4,7 @@ import numpy as np
 
 from onnx_symmem.order.crossover import crossings
 from onnx_symmem.order.moments import Moments
-from tests.order.graphs import buffers
+from tests.order.graphs import buffers, in_parts
 
 
 def _two_parts(seed: int = 0):
@@ -30,25 +30,11 @@ def _two_parts(seed: int = 0):
     return buffers(reads), np.array(sizes, dtype=np.float64)
 
 
-def _order(graph, wide: set[int]) -> tuple[int, ...]:
-    """Parts in `wide` run their chains side by side, others one after the other."""
-    found: list[int] = []
-    for part in (0, 1):
-        first = 21 * part
-        chains = [(first + 2 * k, first + 2 * k + 1) for k in range(10)]
-        if part in wide:
-            found += [a for a, _ in chains] + [b for _, b in chains]
-        else:
-            found += [node for chain in chains for node in chain]
-        found.append(first + 20)
-    return tuple(found)
-
-
 def test_the_good_parts_of_two_orders_make_one():
     graph, sizes = _two_parts()
-    one, other = _order(graph, {1}), _order(graph, {0})
+    one, other = in_parts(2, {1}), in_parts(2, {0})
     moments = Moments(graph, sizes)
-    best = moments.along(_order(graph, set())).max(axis=0)
+    best = moments.along(in_parts(2, set())).max(axis=0)
     scaled = Moments(graph, sizes / best)
     found = crossings(scaled, [one, other], np.ones(2), 1 << 30)
     assert found
@@ -62,17 +48,17 @@ def test_the_good_parts_of_two_orders_make_one():
 
 def test_nothing_is_returned_that_is_no_better():
     graph, sizes = _two_parts(1)
-    best = _order(graph, set())
+    best = in_parts(2, set())
     moments = Moments(graph, sizes)
     scaled = Moments(graph, sizes / moments.along(best).max(axis=0))
-    assert crossings(scaled, [best, _order(graph, {0})], np.ones(2), 1 << 30) == ()
-    assert crossings(scaled, [_order(graph, {0})], np.ones(2), 1 << 30) == ()
+    assert crossings(scaled, [best, in_parts(2, {0})], np.ones(2), 1 << 30) == ()
+    assert crossings(scaled, [in_parts(2, {0})], np.ones(2), 1 << 30) == ()
 
 
 def test_looks_bound_the_search():
     graph, sizes = _two_parts(2)
     moments = Moments(graph, sizes)
-    orders = [_order(graph, {1}), _order(graph, {0})]
+    orders = [in_parts(2, {1}), in_parts(2, {0})]
     known = np.min([moments.along(order).max(axis=0) for order in orders], axis=0)
     scaled = Moments(graph, sizes / known)
     many = [crossings(scaled, orders, np.ones(2), looks) for looks in (0, 42 * 2 * 8, 1 << 30)]

@@ -21,7 +21,7 @@ from onnx_symmem.order.regret import Nearer
 from onnx_symmem.order.steering import usual_shapes
 from onnx_symmem.order.version_search import version_orders
 from onnx_symmem.shapes.engine import infer_shapes
-from tests.order.graphs import buffers
+from tests.order.graphs import buffers, in_parts
 from tests.run.towers import towers
 
 COUNT = 3
@@ -62,20 +62,6 @@ def test_orders_are_found_for_shapes_unlike_those_that_steered():
     assert (found[list(picked)].min(axis=0) <= found.min(axis=0) * 1.002).mean() > 0.95
 
 
-def _in_parts(parts: int, wide: set[int]) -> tuple[int, ...]:
-    """Parts of ten chains of two, each joined; those in `wide` run their chains side by side."""
-    found: list[int] = []
-    for part in range(parts):
-        first = 21 * part
-        chains = [(first + 2 * k, first + 2 * k + 1) for k in range(10)]
-        if part in wide:
-            found += [a for a, _ in chains] + [b for _, b in chains]
-        else:
-            found += [node for chain in chains for node in chain]
-        found.append(first + 20)
-    return tuple(found)
-
-
 @pytest.mark.parametrize("way", ["crossings", "nearer", "neither"])
 def test_two_versions_are_made_to_do_for_three_shapes(way, monkeypatch):
     """Each order known is good where one part is large; by each way alone one is made that is so at two."""
@@ -99,11 +85,11 @@ def test_two_versions_are_made_to_do_for_three_shapes(way, monkeypatch):
         graph=graph, limits=limits, shapes=[{}] * 3, tick=lambda *_: None,
         floor_at=lambda table: np.zeros(table.shape[1]),
     )  # fmt: skip
-    known = [_in_parts(3, {0, 1, 2} - {part}) for part in range(3)]
+    known = [in_parts(3, {0, 1, 2} - {part}) for part in range(3)]
     found = known + [order for _, order in version_search._Parts(search, table, known).found()]
     moments = Moments(graph, table)
     peaks = np.array([moments.along(order).max(axis=0) for order in found])
-    best = moments.along(_in_parts(3, set())).max(axis=0)
+    best = moments.along(in_parts(3, set())).max(axis=0)
     picked = peaks[list(cover(peaks, CoverLimits(2), free=True))].min(axis=0)
     if way == "neither":
         assert len(found) == 3
