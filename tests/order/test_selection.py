@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_symmem.errors import VerificationFailed
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.graph.load import load_model
-from onnx_symmem.memory.peak import peak
+from onnx_symmem.memory.peak import peak, peak_of
 from onnx_symmem.memory.plan import prepare
 from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
@@ -113,6 +113,17 @@ def test_an_order_that_is_worse_by_more_is_not(nearly_better, most):
     domain = Domain({"N": SymbolRange(1, most)})
     choice = choose_order(nearly_better[0].profile, nearly_better, domain, shapes=SMALL)
     assert (choice.chosen.name, choice.overhead) == ("before", 0)
+
+
+def test_an_order_that_is_better_than_the_one_kept_but_not_than_what_would_have_run_is_not(nearly_better):
+    """As it is written now the order that would have run takes more than it would have."""
+    domain = Domain({"N": SymbolRange(1, 7)})
+    other = peak(nearly_better[1].profile, domain)
+    choice = choose_order(
+        peak_of([m - 8 for m in other.members], domain), nearly_better, domain, shapes=SMALL
+    )
+    assert nearly_better[1].peaks[0] < 0.98 * nearly_better[0].peaks[0]
+    assert (choice.chosen.name, choice.never_worse, choice.overhead) == ("before", "kept", 0)
 
 
 def test_an_order_that_gains_little_is_not_worth_being_worse_anywhere():

@@ -1,13 +1,25 @@
 from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.text import parse
-from onnx_symmem.order.steering import shapes_of_members, steering_shapes
+from onnx_symmem.order.steering import further_shapes, shapes_of_members, steering_shapes
 
 SHAPES = steering_shapes(Domain(), ("n", "m"))
 
 
 def largest(members: list[Expr], shape: dict[str, int]) -> Expr:
     return max(members, key=lambda member: member.evaluate(shape))
+
+
+def test_further_shapes_are_legal_and_no_others_again():
+    domain = Domain({"n": SymbolRange(8, 24, 8), "m": SymbolRange(1, 2)}, {"k": parse("2*n")})
+    every = [{"n": n, "m": m, "k": 2 * n} for n in (8, 16, 24) for m in (1, 2)]
+    corners = [s for s in every if s["n"] != 16]
+    found = further_shapes(domain, corners, 50, seed=1)
+    assert found
+    assert all(shape in every for shape in found)
+    assert not any(shape in corners for shape in found)
+    assert further_shapes(domain, every, 50, seed=1) == []
+    assert further_shapes(domain, corners[:1], 0, seed=1) == []
 
 
 def test_a_member_that_is_the_peak_at_no_steering_shape_gets_one():

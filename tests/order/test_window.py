@@ -118,3 +118,12 @@ def test_a_search_keeps_within_its_work(seed):
     assert 0 < spent.work <= 3_000 + 60 * 1_000
     assert spent.pairs <= 20_000 + 60 * 2_000
     assert spent.splits <= 500 + 2 * graph.size
+
+
+def test_what_is_left_is_shared_and_never_less_than_nothing():
+    limits, spent = WindowLimits(work=100, splits=60, pairs=10), Spent(work=40, splits=70, pairs=10)
+    half = limits.left(spent, 2)
+    assert (half.work, half.splits, half.pairs) == (30, 0, 0)
+    third = limits.share(3)
+    assert (third.work, third.splits, third.pairs) == (33, 20, 3)
+    assert (third.windows, third.width) == (limits.windows, limits.width)
