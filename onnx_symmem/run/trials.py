@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from onnx_symmem.errors import DomainError, RunFailed, VerificationFailed
 from onnx_symmem.expr.domain import SymbolRange
@@ -11,6 +12,9 @@ from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.run.inputs import Fill, generate_inputs
 from onnx_symmem.run.session import create_session, feeds_of, kept, run_session
 from onnx_symmem.shapes.table import ModelShapes
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 __all__ = ["first_running", "runnable_shapes"]
 
@@ -57,16 +61,14 @@ def runnable_shapes(
 
 
 def first_running(
-    base: LoadedModel,
+    session: onnxruntime.InferenceSession,
     shapes: ModelShapes,
     wanted: Sequence[Mapping[str, int]],
-    provider: str = "cpu",
     inputs: Mapping[str, Fill] | None = None,
     seed: int = 0,
     label: str = "model",
 ) -> Mapping[str, int] | None:
-    """The first of the `wanted` shapes at which the graph runs; None where it runs at none."""
-    session = create_session(base, kept(provider))
+    """The first of the `wanted` shapes at which a session of the graph runs; None where it runs at none."""
     for shape in wanted:
         try:
             free = {n: shape[n] for n in shapes.input_symbols}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,10 +19,14 @@ from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.order.dispatch import Dispatch
 from onnx_symmem.rewrite.choice import LIMIT
 from onnx_symmem.run.inputs import Fill
+from onnx_symmem.run.session import create_session, kept
 from onnx_symmem.run.several import LevelPlan
 from onnx_symmem.run.trials import first_running
 from onnx_symmem.run.verify import Verification
 from onnx_symmem.shapes.table import ModelShapes
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 __all__ = ["Trial", "trials_of", "verify_trials"]
 
@@ -51,37 +56,42 @@ def trials_of(
 
     A level is tried under the very limit that it needs.
     """
+    session: onnxruntime.InferenceSession | None = None
+
+    def running(wanted: Sequence[Mapping[str, int]]) -> Mapping[str, int] | None:
+        nonlocal session
+        session = session or create_session(base, kept(provider))
+        return first_running(session, shapes, wanted, inputs, seed, base.label)
+
     if search and isinstance(several, LevelPlan) and len(several.levels) > 2 and several.only is None:
-        least = first_running(base, shapes, _least_shapes(shapes), provider, inputs, seed, base.label)
+        least = running(_least_shapes(shapes))
         at = at if least is None or least in at else [*at, least]
-    full = [shapes.domain.completed(shape) for shape in at]
-    if isinstance(several, Dispatch):
-        count = len(several.versions)
-        trials = [Trial(shape, several.version_at(known)) for shape, known in zip(at, full, strict=True)]
-    else:
-        count = len(several.levels)
-        if several.only is not None:
-            return [Trial(shape, 0) for shape in at]
-        pairs = zip(at, full, strict=True)
-        trials = [
-            Trial(s, k, several.needed(k, f)) for s, f in pairs for k in range(count) if _runs(several, k, f)
-        ]
+    count = len(several.versions) if isinstance(several, Dispatch) else len(several.levels)
+    if isinstance(several, LevelPlan) and several.only is not None:
+        return [Trial(shape, 0) for shape in at]
+
+    def trial(shape: Mapping[str, int], version: int) -> Trial:
+        full = shapes.domain.completed(shape)
+        return Trial(
+            shape, version, several.needed(version, full) if isinstance(several, LevelPlan) else None
+        )
+
+    trials = [trial(s, k) for s in at for k in _running_at(several, shapes.domain.completed(s))]
     missing = sorted(set(range(count)) - {t.version for t in trials})
-    for version in missing if search else ():
-        wanted = _small_shapes_of(version, several, shapes)
-        running = first_running(base, shapes, wanted, provider, inputs, seed, base.label)
-        if running is not None:
-            known = shapes.domain.completed(running)
-            limit = several.needed(version, known) if isinstance(several, LevelPlan) else None
-            trials.append(Trial(running, version, limit))
+    wanted = _small_shapes_of(missing, several, shapes) if search and missing else {}
+    for version, small in wanted.items():
+        found = running(small)
+        if found is not None:
+            trials.append(trial(found, version))
     return trials
 
 
-def _runs(several: Dispatch | LevelPlan, version: int, shape: Mapping[str, int]) -> bool:
-    """Whether a version runs at a shape, a level under the limit that it needs there."""
+def _running_at(several: Dispatch | LevelPlan, shape: Mapping[str, int]) -> tuple[int, ...]:
+    """The versions that run at a shape, of levels those that do under the limit that they need there."""
     if isinstance(several, Dispatch):
-        return several.version_at(shape) == version
-    return several.level_at(shape, several.needed(version, shape)) == version
+        return (several.version_at(shape),)
+    levels = range(len(several.levels))
+    return tuple(k for k in levels if several.level_at(shape, several.needed(k, shape)) == k)
 
 
 def _least_shapes(shapes: ModelShapes) -> list[Mapping[str, int]]:
@@ -93,14 +103,20 @@ def _least_shapes(shapes: ModelShapes) -> list[Mapping[str, int]]:
 
 
 def _small_shapes_of(
-    version: int, several: Dispatch | LevelPlan, shapes: ModelShapes
-) -> list[Mapping[str, int]]:
-    """A few shapes at which a version runs, those that take least first."""
+    versions: Sequence[int], several: Dispatch | LevelPlan, shapes: ModelShapes
+) -> dict[int, list[Mapping[str, int]]]:
+    """A few shapes at which each version runs, those that take least first."""
     drawn = shapes.domain.samples(_DRAWN, symbols=shapes.input_symbols)
-    full: list[Mapping[str, int]] = [shapes.domain.completed(shape) for shape in drawn]
     peak = several.peak if isinstance(several, Dispatch) else several.levels[0].peak
-    here = [shape for shape in full if _runs(several, version, shape) and peak.at(shape) <= _MOST_BYTES]
-    return sorted(here, key=peak.at)[:_TRIED]
+    sized = [(peak.at(full), full) for full in map(shapes.domain.completed, drawn)]
+    found: dict[int, list[Mapping[str, int]]] = {version: [] for version in versions}
+    for size, shape in sorted(sized, key=lambda pair: pair[0]):
+        if size > _MOST_BYTES or all(len(small) == _TRIED for small in found.values()):
+            break
+        for version in _running_at(several, shape):
+            if version in found and len(found[version]) < _TRIED:
+                found[version].append(shape)
+    return found
 
 
 def verify_trials(
