@@ -40,6 +40,7 @@ from onnx_symmem.rewrite.steady_layout import SteadyLayout, steady, unused_mark
 from onnx_symmem.rewrite.value_info import write_dims
 from onnx_symmem.run.at_load import keys_at_load
 from onnx_symmem.run.kept_levels import anchor_values
+from onnx_symmem.run.per_branch import branch_rows, never_worse_in
 from onnx_symmem.run.unchanged import changed_nodes, kept_layout, telling_dims
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import ModelShapes
@@ -91,23 +92,30 @@ def deliver_anchored(
     ran: Sequence[int],
     samples: Sequence[Mapping[str, int]],
     level: str = "none",
+    before: MemoryProfile | None = None,
 ) -> Delivered:
     """The best of the planned orders as a file that keeps it, or `ran`, the one that would have run.
 
     `base` was optimised at `level`, and ONNX Runtime is to leave it so. `planned` is over `prepared`, the
     graph under the default traversal without reuse of buffers; its `choice.before` is what would have run,
-    with it. `samples` are those of the choice's peaks.
+    with it. `samples` are those of the choice's peaks. `before` is the profile of what would have run, where
+    it has Ifs: the file is then to need no more whatever branches run.
     """
     choice, domain = planned.choice, shapes.domain
     less, layout = left_alone(base, shapes, prepared.options.provider, level)
     writer = _Writer(base, shapes, sizes, prepared, planned.shapes, less, layout)
     outcomes = {choice.chosen.name: "proved"} if choice.never_worse == "proved" else {}
-    before = [member + choice.overhead for member in choice.before.members]
+    limit = [member + choice.overhead for member in choice.before.members]
+    theirs = None if before is None else branch_rows(before)
+
+    def in_branches(written: _Written, more: int) -> bool:
+        return theirs is None or never_worse_in(branch_rows(written.profile), theirs, domain, more)
+
     for candidate, order, found, empty in _in_turn(writer, planned):
         written = writer.written(order, found, empty)
         after = peak(written.profile, domain)
-        verdict = plan_le(after.members, before, domain)
-        if verdict.proved:
+        verdict = plan_le(after.members, limit, domain)
+        if verdict.proved and in_branches(written, choice.overhead):
             outcomes[candidate.name] = "chosen"
             return _delivered(written, candidate.name, after, choice, samples, outcomes, proof=verdict)
         outcomes[candidate.name] = "undecided" if verdict.witness is None else "refuted"
@@ -120,7 +128,7 @@ def deliver_anchored(
     )
     after = peak(written.profile, domain)
     notices: tuple[str, ...] = (words,) if found_better else ()
-    if not plan_le(after.members, choice.before.members, domain).proved:
+    if not (plan_le(after.members, choice.before.members, domain).proved and in_branches(written, 0)):
         notices += ("that the file never needs more than what would have run is not proved",)
     return _delivered(written, name, after, choice, samples, outcomes, notices)
 

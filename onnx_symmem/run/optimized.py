@@ -86,11 +86,12 @@ class OptimizedModel:
 
     @property
     def never_worse(self) -> str:
-        """Proved, kept, or dispatched; see `docs/json.md`."""
+        """Proved, kept, dispatched, or unproved; see `docs/json.md`."""
         if self.dispatch is not None:
             return "dispatched"
-        unproved = self.levels is not None and self.levels.above is None
-        return "kept" if unproved else self.choice.never_worse
+        if self.levels is not None and self.levels.above is None:
+            return "unproved"
+        return self.choice.never_worse
 
     @property
     def moved_nodes(self) -> int:

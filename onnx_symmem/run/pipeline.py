@@ -46,7 +46,7 @@ from onnx_symmem.run.freeing import plan_freed
 from onnx_symmem.run.inputs import check_names, resolve_shape
 from onnx_symmem.run.level_delivery import ReadyForLevels, ready_for_levels
 from onnx_symmem.run.optimized import OptimizedModel, OptimizeOptions
-from onnx_symmem.run.per_branch import NOT_PER_BRANCH, chosen_per_branch, has_ifs
+from onnx_symmem.run.per_branch import chosen_per_branch, has_ifs
 from onnx_symmem.run.processor import mark_blocks
 from onnx_symmem.run.session import cuda_problem
 from onnx_symmem.run.several import LevelPlan, held_against, levelled_model, plan_limit
@@ -166,8 +166,9 @@ def optimize_model(
         elif anchored:
             with clock.stage("anchor", "placing anchors"):
                 delivered = deliver_anchored(
-                    base, shapes, sizes, prepared["default"], planned, given["onnxruntime"], samples, level
-                )
+                    base, shapes, sizes, prepared["default"], planned, given["onnxruntime"], samples, level,
+                    before if branching else None,
+                )  # fmt: skip
                 base, shapes, sizes, choice = delivered.plan
                 notices += delivered.notices
         with clock.stage("prove", "proving"):
@@ -192,7 +193,9 @@ def optimize_model(
                     None if ready is None else ready.kept,
                 )
                 notices += more
-                levels, more = held_against(levels, choice, samples)
+                levels, more = held_against(
+                    levels, choice, samples, replace(base, proto=proto), before, options.provider
+                )
                 notices += more
                 if ready is not None:
                     delivered = ready.delivered(proto, levels)
@@ -226,8 +229,6 @@ def optimize_model(
                     check_written(dispatch, wanted, choice.before, samples)
                     plans = [version.peak.members for version in wanted.versions]
                     optimal = least_le(plans, bound.members, shapes.domain).proved
-        if branching and (delivered is not None or levels is not None):
-            notices += (NOT_PER_BRANCH,)
         with clock.stage("write", "writing"):
             if proto is None:
                 proto = reorder_nodes(write_dims(base.proto, shapes), choice.chosen.file, choice.chosen.rule)

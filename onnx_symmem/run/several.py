@@ -25,6 +25,7 @@ from onnx_symmem.memory.capacity import Demand, largest_size
 from onnx_symmem.memory.execution_order import priority_order
 from onnx_symmem.memory.peak import Peak, peak_of
 from onnx_symmem.memory.plan import PlanInput
+from onnx_symmem.memory.profile import MemoryProfile
 from onnx_symmem.memory.sizes import DimKeys, ValueSizes
 from onnx_symmem.order.selection import OrderChoice
 from onnx_symmem.remat.cost import node_costs
@@ -36,7 +37,8 @@ from onnx_symmem.rewrite.choice import FITS
 from onnx_symmem.rewrite.version_record import versions_of
 from onnx_symmem.rewrite.versions import Version, emit_versions
 from onnx_symmem.run.kept_levels import KeptByFile
-from onnx_symmem.run.written import added_weights, main_peak, most_above, written_peaks
+from onnx_symmem.run.per_branch import branch_pairs, branch_rows, has_ifs
+from onnx_symmem.run.written import added_weights, first_rows, main_peak, most_above, written_peaks
 from onnx_symmem.shapes.table import ModelShapes
 
 __all__ = ["SCOPES", "LevelPlan", "LevelWish", "held_against", "levelled_model", "plan_limit"]
@@ -234,19 +236,30 @@ def _check_told(plan: LevelPlan, shapes: ModelShapes, label: str) -> None:
 
 
 def held_against(
-    plan: LevelPlan, choice: OrderChoice, samples: Sequence[Mapping[str, int]]
+    plan: LevelPlan,
+    choice: OrderChoice,
+    samples: Sequence[Mapping[str, int]],
+    written: LoadedModel,
+    before: MemoryProfile,
+    provider: str = "cpu",
 ) -> tuple[LevelPlan, tuple[str, ...]]:
-    """The plan with what is proved of its first level, as it is written, and what would have run.
+    """The plan with what is proved of its first level, as it is written, and what would have run (`before`).
 
-    In a level shape arithmetic runs first, wherever the chosen order has it. Also notices for the user.
+    In a level shape arithmetic runs first, wherever the chosen order has it. Where a run goes through one
+    branch of an If that is proved of each. Also notices for the user.
     """
-    members, before = plan.peak(plan.only or 0).members, choice.before.members
-    usual = choice.overhead + plan.overhead
-    if plan_le(members, [m + usual for m in before], plan.domain).proved:
-        return replace(plan, above=usual), ()
-    found = most_above([members], before, plan.domain, samples, _NOT_KNOWN)
-    if found < _NOT_KNOWN:
-        return replace(plan, above=found), ()
+    pairs = [(list(plan.peak(plan.only or 0).members), list(choice.before.members))]
+    if has_ifs(before):
+        pairs += branch_pairs(first_rows(written, plan.domain, provider), branch_rows(before))
+    usual, above = choice.overhead + plan.overhead, 0
+    for mine, theirs in pairs:
+        if plan_le(mine, [m + usual for m in theirs], plan.domain).proved:
+            above = max(above, usual)
+            continue
+        members, others = (peak_of(rows, plan.domain).members for rows in (mine, theirs))
+        above = max(above, most_above([members], others, plan.domain, samples, _NOT_KNOWN))
+    if above < _NOT_KNOWN:
+        return replace(plan, above=above), ()
     return plan, ("that level 0 of the file never needs more than what would have run is not proved",)
 
 

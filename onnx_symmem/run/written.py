@@ -20,14 +20,15 @@ from onnx_symmem.graph.load import LoadedModel, graphs_of
 from onnx_symmem.memory.execution_order import default_order, priority_order
 from onnx_symmem.memory.peak import Peak, peak, peak_of
 from onnx_symmem.memory.plan import PlanOptions, prepare
-from onnx_symmem.memory.profile import profile
+from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import tensor_bytes, value_sizes
 from onnx_symmem.rewrite.reorder import delivery_of, execution_order_of
 from onnx_symmem.run.at_load import keys_at_load
-from onnx_symmem.run.branches import branches_of
+from onnx_symmem.run.branches import Branches, branches_of
+from onnx_symmem.run.per_branch import BranchRows, branch_rows
 from onnx_symmem.shapes.engine import infer_shapes
 
-__all__ = ["WrittenPeaks", "added_weights", "main_peak", "most_above", "written_peaks"]
+__all__ = ["WrittenPeaks", "added_weights", "first_rows", "main_peak", "most_above", "written_peaks"]
 
 _DRAWN = 256  # shapes at which is looked how far one peak is above another
 _PROOFS = 4  # sizes that are tried to be proved
@@ -54,18 +55,9 @@ class WrittenPeaks:
 
 def written_peaks(model: LoadedModel, domain: Domain, provider: str = "cpu") -> WrittenPeaks | None:
     """Peaks of a model of several versions; None of other models, or where not all bytes are known."""
-    shapes = infer_shapes(model.view(), domain)
-    branches = branches_of(model, shapes)
+    found, branches = _profile(model, domain, provider)
     if branches is None:
         return None
-    view = shapes.graph.view
-    rule = default_order if execution_order_of(model.proto) == "default" else priority_order
-    # Shapes are read, and sizes computed, on the host.
-    guard = [n.index for n in view.nodes if not n.name.startswith(branches.about["branches"])]
-    reuse = delivery_of(model.proto) == "anchors"
-    options = PlanOptions(provider, reuse, frozenset(guard if provider != "cpu" else ()))
-    prepared = prepare(view, keys_at_load(model, shapes.graph), options, rule)
-    found = profile(prepared.plan(rule(view)), value_sizes(shapes.graph))
     before = [found.in_use.row(k).as_int() for k in branches.guard_rows(found)]
     if found.not_counted or None in before:
         return None
@@ -78,11 +70,29 @@ def written_peaks(model: LoadedModel, domain: Domain, provider: str = "cpu") -> 
 
 def main_peak(model: LoadedModel, domain: Domain, provider: str = "cpu") -> Peak:
     """The peak of a model as it is written, in the order and with the reuse of buffers that it is for."""
+    return peak(_profile(model, domain, provider)[0], domain)
+
+
+def first_rows(model: LoadedModel, domain: Domain, provider: str = "cpu") -> BranchRows:
+    """What a run of the first version goes through, per branch of the model's own Ifs; of one the only."""
+    found, branches = _profile(model, domain, provider)
+    if branches is None:
+        return branch_rows(found)
+    return branch_rows(found, branches.rows(found, 0), branches.about["branches"])
+
+
+def _profile(model: LoadedModel, domain: Domain, provider: str) -> tuple[MemoryProfile, Branches | None]:
+    """The profile of a model as it is written, in the order and with the reuse of buffers that it is for."""
     shapes = infer_shapes(model.view(), domain)
+    view, branches = shapes.graph.view, branches_of(model, shapes)
     rule = default_order if execution_order_of(model.proto) == "default" else priority_order
-    options = PlanOptions(provider, delivery_of(model.proto) == "anchors")
-    prepared = prepare(shapes.graph.view, keys_at_load(model, shapes.graph), options, rule)
-    return peak(profile(prepared.plan(rule(shapes.graph.view)), value_sizes(shapes.graph)), domain)
+    guard: list[int] = []
+    if branches is not None and provider != "cpu":
+        # Shapes are read, and sizes computed, on the host.
+        guard = [n.index for n in view.nodes if not n.name.startswith(branches.about["branches"])]
+    options = PlanOptions(provider, delivery_of(model.proto) == "anchors", frozenset(guard))
+    prepared = prepare(view, keys_at_load(model, shapes.graph), options, rule)
+    return profile(prepared.plan(rule(view)), value_sizes(shapes.graph)), branches
 
 
 def added_weights(base: onnx.ModelProto, written: onnx.ModelProto) -> int:

@@ -1,11 +1,13 @@
 """Levels for a memory limit, from `optimize` to the run: what is needed, what runs, and when nothing fits."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from rich.console import Console
 
 from models.build import build
 from onnx_symmem.errors import LimitNotMet, RunFailed, UnsupportedModel, UsageError, naming
@@ -14,6 +16,7 @@ from onnx_symmem.remat.levels import LevelOptions
 from onnx_symmem.report.capacity import check_budget
 from onnx_symmem.report.demand import model_demand
 from onnx_symmem.report.optimization import optimization_figures
+from onnx_symmem.report.text.optimization import show_optimization
 from onnx_symmem.rewrite.choice import LIMIT
 from onnx_symmem.rewrite.version_record import versions_of
 from onnx_symmem.run.measure import measure, measure_baseline
@@ -302,4 +305,7 @@ def test_never_worse_is_said_of_what_runs():
         assert after <= before + figures.overhead_bytes
     assert figures.overhead_bytes <= 64
     unproved = replace(found, levels=replace(found.levels, above=None))
-    assert unproved.never_worse == "kept"
+    assert unproved.never_worse == "unproved"
+    said = io.StringIO()
+    show_optimization(Console(file=said, width=200), optimization_figures(unproved, None))
+    assert "not proved: at some shape the first level may need more" in said.getvalue()
