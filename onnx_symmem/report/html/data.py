@@ -6,7 +6,8 @@ size and no polynomial per row.
 
 A model may hold several schedules as branches of nested Ifs and choose one when it runs (rewrite.versions).
 Its rows then say which versions they are of, `first` to `last`; `versions` has for each the peaks that the
-guard compares and the formulas of its own peak, so that the page shows the one run that takes place.
+guard compares and the formulas of its own peak, so that the page shows the one run that takes place. So
+have `branches` for Ifs of the model's own that shapes decide, where rows say in which `branch` they are.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from onnx_symmem.memory.plan import ALLOC, OUTPUT, SHARE
 from onnx_symmem.memory.profile import HOST, MemoryProfile, Moment
 from onnx_symmem.report.analysis import Analysis
 from onnx_symmem.report.findings import left_out, shape_findings
+from onnx_symmem.report.html.branch_data import branch_column, branch_data, told_apart
 from onnx_symmem.report.html.formulas import FormulaTable
 from onnx_symmem.report.html.version_data import version_data
 from onnx_symmem.report.results import SCHEMA_VERSION
 from onnx_symmem.run.branches import Branches
+from onnx_symmem.run.decided import DecidedIfs
 from onnx_symmem.shapes.table import ModelShapes
 
 __all__ = ["SCOPES", "page_data", "subject_data"]
@@ -63,7 +66,7 @@ def subject_data(analysis: Analysis) -> dict[str, Any]:
     table = FormulaTable()
     found, shapes = analysis.profile, analysis.shapes
     findings = shape_findings(shapes).to_json()
-    branches = analysis.branches
+    branches, decided = analysis.branches, told_apart(analysis)
     data: dict[str, Any] = {
         "name": analysis.model.label,
         "provider": analysis.provider,
@@ -81,8 +84,9 @@ def subject_data(analysis: Analysis) -> dict[str, Any]:
         # Of versions each has its own.
         "bound": [] if branches else [table.add(member) for member in analysis.bound],
         "versions": version_data(table, analysis),
+        "branches": branch_data(table, analysis, decided),
         "domain": _domain(table, shapes, analysis.data_symbols),
-        "rows": _rows(found, branches),
+        "rows": _rows(found, branches, decided),
         **_tensors(table, found, shapes, branches),
         "unknown_dims": findings["unknown_dims"],
         "assumptions": findings["assumptions"],
@@ -195,7 +199,7 @@ def _node_of(found: MemoryProfile, moment: Moment, branches: Branches | None) ->
     return node, False
 
 
-def _rows(found: MemoryProfile, branches: Branches | None) -> dict[str, Any]:
+def _rows(found: MemoryProfile, branches: Branches | None, decided: DecidedIfs | None) -> dict[str, Any]:
     """Moments as columns: the step, and which node runs; inside control flow the whole place in words."""
     ops: dict[str, int] = {}
     steps, op_numbers, names = [], [], []
@@ -205,7 +209,7 @@ def _rows(found: MemoryProfile, branches: Branches | None) -> dict[str, Any]:
         steps.append(moment.step)
         op_numbers.append(ops.setdefault(op, len(ops)))
         names.append(found.where(row) if inside else node.name or f"#{node.index}")
-    columns = {"step": steps, "op": op_numbers, "name": names, "ops": list(ops)}
+    columns: dict[str, Any] = {"step": steps, "op": op_numbers, "name": names, "ops": list(ops)}
     if branches is not None:
         passed = [branches.rows(found, version) for version in range(branches.count)]
         versions: list[list[int]] = [[] for _ in found.moments]
@@ -214,6 +218,8 @@ def _rows(found: MemoryProfile, branches: Branches | None) -> dict[str, Any]:
                 versions[row].append(version)
         columns["first"] = [having[0] for having in versions]
         columns["last"] = [having[-1] for having in versions]
+    if decided is not None:
+        columns["branch"] = branch_column(found, decided)
     return columns
 
 

@@ -14,7 +14,9 @@ export class Model {
     const { spans, tensors } = data;
     this.rows = data.rows.step.length;
     this.limit = data.versions?.limit ?? null;
-    this.runs = (data.versions?.list ?? [null]).map((_, version) => this.rowsOf(version));
+    // What a run may be: one of several versions, or of the ways through the branches that shapes decide.
+    this.ways = (data.versions ?? data.branches)?.list ?? null;
+    this.runs = (this.ways ?? [null]).map((_, version) => this.rowsOf(version));
     this.version = 0;
     this.spanSizes = spans.tensor.map((tensor) => tensors.size[tensor]);
     this.outputSpans = spans.tensor.flatMap((tensor, k) => (tensors.scope[tensor] === OUTPUT ? [k] : []));
@@ -25,22 +27,26 @@ export class Model {
     });
   }
 
-  // Of a model that holds several versions, the rows of one: `rows` in order, and how many are `before` a row.
+  // Of a model that may run in several ways, the rows of one: `rows` in order, and how many are `before` a row.
   rowsOf(version) {
-    const { first, last } = this.data.rows;
+    const { first, last, branch } = this.data.rows;
+    const passes = (row) => {
+      if (first) return first[row] <= version && version <= last[row];
+      return !branch || branch[row] < 0 || ((version >> (branch[row] >> 1)) & 1) === (branch[row] & 1);
+    };
     const rows = [];
     const before = new Int32Array(this.rows + 1);
     for (let row = 0; row < this.rows; row += 1) {
       before[row] = rows.length;
-      if (!first || (first[row] <= version && version <= last[row])) rows.push(row);
+      if (passes(row)) rows.push(row);
     }
     before[this.rows] = rows.length;
     return { rows, before };
   }
 
-  // How good the numbers are: of the version that runs, where there are several.
+  // How good the numbers are: of the version or the branches that run, where there are several.
   get label() {
-    return this.data.versions ? this.data.versions.list[this.version].label : this.data.label;
+    return this.ways ? this.ways[this.version].label : this.data.label;
   }
 
   get run() {
@@ -61,8 +67,11 @@ export class Model {
     return this.data.versions.planned.every((fact) => at.expr(fact) >= 0);
   }
 
-  // Which version runs: as the guard in the model has it.
+  // Which version runs, as the guard in the model has it, or the number of the way through the branches.
   chosen(at) {
+    if (this.data.branches) {
+      return this.data.branches.conditions.reduce((way, condition, k) => way + (Number(at.expr(condition)) ? 0 : 1 << k), 0);
+    }
     const { policy, list, outside, compared } = this.data.versions;
     if (!this.isPlanned(at)) return outside;
     const most = (peak) => peak.map((expr) => at.expr(expr)).reduce((a, b) => (b > a ? b : a));
@@ -74,9 +83,9 @@ export class Model {
     return found < 0 ? list.length - 1 : found;
   }
 
-  // The formulas whose largest is the peak, of the version that runs: [expression, row].
+  // The formulas whose largest is the peak, of what runs: [expression, row].
   membersOf(version) {
-    return this.data.versions ? this.data.versions.list[version].members : this.data.members;
+    return this.ways ? this.ways[version].members : this.data.members;
   }
 
   // The formulas whose largest no order of the nodes is below, of the version that runs.
@@ -131,7 +140,7 @@ export class Model {
     const { data } = this;
     const { spans } = data;
     return evaluated(this.table, sizes, (at) => {
-      if (data.versions) this.version = this.chosen(at);
+      if (this.ways) this.version = this.chosen(at);
       const size = (expr) => (expr < 0 ? 0 : at.expr(expr));
       const spanBytes = this.spanSizes.map(size);
       const all = runningSum(this.rows, spans.from, spans.to, spanBytes, this.run.rows);
@@ -173,7 +182,7 @@ export class Model {
     return evaluated(this.table, sizes, (at) => {
       let most = null;
       let which = 0;
-      const version = data.versions ? this.chosen(at) : 0;
+      const version = this.ways ? this.chosen(at) : 0;
       this.membersOf(version).forEach(([expr], k) => {
         const value = at.expr(expr);
         if (most === null || value > most) [most, which] = [value, k];
@@ -193,6 +202,12 @@ export class Model {
       }
     }
     return found.sort((a, b) => (a.bytes < b.bytes ? 1 : a.bytes > b.bytes ? -1 : a.span - b.span));
+  }
+
+  // Which branches run, in words; empty where no shape decides that.
+  get branchText() {
+    const ifs = this.data.branches?.ifs ?? [];
+    return ifs.map((name, k) => `the ${(this.version >> k) & 1 ? "else" : "then"} branch of ${name}`).join(", ");
   }
 
   nodeLabel(row) {

@@ -173,7 +173,9 @@ class Page {
     const largest = this.made.data.filter((entry) => this.controls.chosen()[entry.name] === undefined).map((entry) => entry.name);
     const free = this.made.data.filter((entry) => entry.most === null).map((entry) => entry.name);
     place("peak-label").textContent = LABELS[label] + (largest.length ? ", data at its largest" : "");
+    const { branchText } = this.model;
     place("data-note").replaceChildren(
+      ...(branchText ? [`At this shape runs ${branchText}. `] : []),
       ...(largest.length > free.length ? [`Data decides ${largest.filter((name) => !free.includes(name)).join(", ")}: taken as large as ${largest.length - free.length > 1 ? "they" : "it"} can be. `] : []),
       ...(free.length ? [`Nothing limits ${free.join(", ")}: set at the left, the figures hold for that size.`] : []),
     );
@@ -252,6 +254,7 @@ class Page {
       members.length > 1
         ? `The peak is the largest of these ${members.length}; each is the bytes in use at one moment, and no other moment is ever above all of them.`
         : "One formula holds for every shape.";
+    if (this.model.branchText) place("members-note").textContent += ` That is where ${this.model.branchText} runs.`;
     this.lines = members.map(([expr, row]) => {
       const value = element("td", { class: "number" });
       const mark = element("td", { class: "mark" });

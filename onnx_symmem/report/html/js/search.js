@@ -97,7 +97,7 @@ export class Search {
     const found = (model.spanOf.get(owner) ?? []).map((k) => {
       const [from, to] = [spans.from[k], spans.to[k]];
       const { before, rows: seen } = model.run;
-      if (before[from] === before[to]) return "never in this version";
+      if (before[from] === before[to]) return model.data.versions ? "never in this version" : "not in the branches that run";
       const end = before[to] >= seen.length ? "the end" : count(model.step(seen[before[to] - 1]));
       return `step ${count(model.step(seen[before[from]]))} to ${end}`;
     });
