@@ -44,9 +44,8 @@ __all__ = [
 
 _PASSES = 4  # of optimisation; no model is known that changes after the second
 _AGAIN = (
-    "ONNX Runtime changes its own graph once more when it is loaded: planned is what is left in the end, and "
-    "what would have run is counted there, too; what it fuses then may round otherwise than the model does, "
-    "at shapes where the outputs were not verified"
+    "ONNX Runtime changes its own graph once more when it is loaded: planned is what is left in the end, "
+    "which may round otherwise than the model does, at shapes where the outputs were not verified"
 )
 _AS_LOADED = (
     "ONNX Runtime adds or replaces nodes of this model whenever it loads it, even without optimisation: "

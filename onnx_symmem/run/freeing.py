@@ -65,7 +65,8 @@ def plan_freed(
         new_sizes, prepared = value_sizes(again.graph), _prepared(again, options)
         orders = {name: with_anchors(order, anchors) for name, order in given.items()}
         first = orders[next(iter(orders))]
-        without = peaks_at(profile(plain["priority"].plan(before.plan.order), sizes), samples)
+        ran = given[next(iter(given))]
+        without = peaks_at(profile(plain["priority"].plan(ran), sizes), samples)
         freed_at = peaks_at(profile(prepared["priority"].plan(first), new_sizes), samples)
         # Right at the peak their own eight bytes would come on top.
         if all(a <= b for a, b in zip(freed_at, without, strict=True)):
@@ -74,7 +75,7 @@ def plan_freed(
             )
             if planned.choice.never_worse == "proved":
                 return FreedPlan(freed, again, new_sizes, prepared, orders, planned)
-            count = len(before.plan.order)
+            count = len(ran)
             found = {
                 c.name: tuple(n for n in c.order if n < count)
                 for c in (*planned.candidates, *planned.specialists)

@@ -76,6 +76,7 @@ class OptimizedModel:
     explanation: OrderExplanation | None = None
     delivered: Delivered | None = None
     added_weights: int = 0
+    ran: tuple[int, ...] = ()
 
     @property
     def after(self) -> Peak:
@@ -100,6 +101,6 @@ class OptimizedModel:
         if self.delivered is not None:  # with nodes that are new
             number = {place: node for node, place in enumerate(self.delivered.places)}
             order = tuple(number[node] for node in order if node in number)
-        count = len(self.before.plan.order)
+        count = len(self.ran)
         now = (node for node in order if node < count)  # plan_freed may have added some behind the others
-        return sum(a != b for a, b in zip(self.before.plan.order, now, strict=True))
+        return sum(a != b for a, b in zip(self.ran, now, strict=True))

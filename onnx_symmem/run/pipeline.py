@@ -23,7 +23,7 @@ from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.expr.least_order import least_le
 from onnx_symmem.graph.load import LoadedModel, check_external_data, external_entry, graphs_of, load_model
 from onnx_symmem.graph.save import StagedModel, check_target
-from onnx_symmem.memory.peak import peak_of
+from onnx_symmem.memory.peak import peak, peak_of
 from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
 from onnx_symmem.order.bound import lower_bound
@@ -45,6 +45,7 @@ from onnx_symmem.run.dispatched import dispatched_model
 from onnx_symmem.run.freeing import plan_freed
 from onnx_symmem.run.inputs import check_names, resolve_shape
 from onnx_symmem.run.level_delivery import ReadyForLevels, ready_for_levels
+from onnx_symmem.run.one_pass import UNLIKE, against_one_pass, one_pass_profile
 from onnx_symmem.run.optimized import OptimizedModel, OptimizeOptions
 from onnx_symmem.run.per_branch import chosen_per_branch, has_ifs
 from onnx_symmem.run.processor import mark_blocks
@@ -117,6 +118,7 @@ def optimize_model(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onnx-symmem-")))
             base, more = usable_baseline(model, level, options.provider, folder)
             notices += more
+            one_pass = base
             if anchored and level != "none":
                 base, more = settled_baseline(base, level, options.provider, folder)
                 notices += more
@@ -132,6 +134,10 @@ def optimize_model(
             before = profile(
                 baseline_plan(base, shapes.graph, level, options.provider, anchored, base is not model), sizes
             )
+            ran: MemoryProfile | None = before
+            if one_pass is not base:
+                ran = one_pass_profile(one_pass, shapes, spec, level, options.provider)
+                notices += () if ran is not None else (UNLIKE,)
             given: Mapping[str, Sequence[int]] = {
                 "onnxruntime": before.plan.order,
                 "file": file_order(model, base, view),
@@ -171,6 +177,9 @@ def optimize_model(
                 )  # fmt: skip
                 base, shapes, sizes, choice = delivered.plan
                 notices += delivered.notices
+                if ran is not None and ran is not before:
+                    choice, more = against_one_pass(choice, ran, shapes.domain, samples)
+                    notices += more
         with clock.stage("prove", "proving"):
             optimal = plan_le(choice.after.members, bound.members, shapes.domain).proved
         with clock.stage("check", "checking the plan"):
@@ -193,8 +202,10 @@ def optimize_model(
                     None if ready is None else ready.kept,
                 )
                 notices += more
+                if ran is not None and ran is not before:
+                    choice = replace(choice, before=peak(ran, shapes.domain), proof=None)
                 levels, more = held_against(
-                    levels, choice, samples, replace(base, proto=proto), before, options.provider
+                    levels, choice, samples, replace(base, proto=proto), ran or before, options.provider
                 )
                 notices += more
                 if ready is not None:
@@ -266,9 +277,10 @@ def optimize_model(
                 f"{out}: the model that was given is replaced; what was asked for is all that is left",
             )
     return OptimizedModel(
-        model, options.provider, level, notices, shapes, samples, before, choice, bound, optimal,
+        model, options.provider, level, notices, shapes, samples, ran or before, choice, bound, optimal,
         "default" if level == "none" else f"default at {level}", verified, files, proto, clock.seconds,
         dispatch, levels, planned.floor, explanation, delivered, added,
+        before.plan.order,
     )  # fmt: skip
 
 

@@ -308,4 +308,4 @@ def test_never_worse_is_said_of_what_runs():
     assert unproved.never_worse == "unproved"
     said = io.StringIO()
     show_optimization(Console(file=said, width=200), optimization_figures(unproved, None))
-    assert "not proved: at some shape the first level may need more" in said.getvalue()
+    assert "not proved: at some shape the peak may be larger" in said.getvalue()

@@ -28,7 +28,7 @@ __all__ = ["show_optimization"]
 _PROOFS = {
     "proved": "proved: at no shape of the domain is the peak larger than before",
     "kept": "the order that would have run is kept; nothing better was proved",
-    "unproved": "not proved: at some shape the first level may need more than what would have run",
+    "unproved": "not proved: at some shape the peak may be larger than before",
     "dispatched": "proved: the one of several orders runs that takes least, at no shape more than before",
 }
 
