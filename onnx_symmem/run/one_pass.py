@@ -3,7 +3,8 @@
 A file that is to keep its plan by itself is optimised whenever it is loaded, so it is planned as the graph
 that is left in the end (baseline.py). A session of the model itself stops after one pass. Casts of float16
 that the next pass takes away may have been what freed a buffer early, so the two graphs are compared, and not
-taken for one.
+taken for one: wanted is the best order of the last that is never worse than the first. Where there is none
+the best that is never worse than the last's own is written, and it is said what is not proved.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from onnx_symmem.graph.load import LoadedModel
 from onnx_symmem.memory.peak import peak
 from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import value_sizes
-from onnx_symmem.order.selection import OrderChoice
+from onnx_symmem.order.planner import PlannedOrder
+from onnx_symmem.order.selection import OrderChoice, choose_order
 from onnx_symmem.run.baseline import baseline_plan
-from onnx_symmem.run.per_branch import branch_rows, never_worse_in
+from onnx_symmem.run.per_branch import branch_rows, chosen_per_branch, never_worse_in
 from onnx_symmem.run.written import most_above
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import ModelShapes
@@ -45,6 +47,18 @@ def one_pass_profile(
     used = {name for row in set(found.in_use.exprs()) for name in row.symbols()}
     ours, theirs = ({u.symbol: (u.tensor, u.axis) for u in s.unknowns} for s in (first, shapes))
     return None if any(ours.get(name) != theirs.get(name) for name in used) else found
+
+
+def planned_against(
+    planned: PlannedOrder, ran: MemoryProfile, domain: Domain
+) -> tuple[tuple[PlannedOrder, MemoryProfile], ...]:
+    """The plan with the best of its orders that is never worse than `ran`, beside that; () without any."""
+    choice = choose_order(ran, planned.candidates, domain, shapes=planned.shapes)
+    choice = chosen_per_branch(replace(planned, choice=choice), ran, domain)
+    if choice.never_worse != "proved":
+        return ()
+    choice = replace(choice, tally=planned.choice.tally + choice.tally)
+    return ((replace(planned, choice=choice), ran),)
 
 
 def against_one_pass(

@@ -45,7 +45,7 @@ from onnx_symmem.run.dispatched import dispatched_model
 from onnx_symmem.run.freeing import plan_freed
 from onnx_symmem.run.inputs import check_names, resolve_shape
 from onnx_symmem.run.level_delivery import ReadyForLevels, ready_for_levels
-from onnx_symmem.run.one_pass import UNLIKE, against_one_pass, one_pass_profile
+from onnx_symmem.run.one_pass import UNLIKE, against_one_pass, one_pass_profile, planned_against
 from onnx_symmem.run.optimized import OptimizedModel, OptimizeOptions
 from onnx_symmem.run.per_branch import chosen_per_branch, has_ifs
 from onnx_symmem.run.processor import mark_blocks
@@ -149,8 +149,11 @@ def optimize_model(
             base, shapes, sizes = freed.base, freed.shapes, freed.sizes
             prepared, given, planned = freed.prepared, freed.given, freed.planned
             keys = from_written(shapes.graph)
-            choice = chosen_per_branch(planned, before, shapes.domain)
-            planned = replace(planned, choice=choice)
+            planned = replace(planned, choice=chosen_per_branch(planned, before, shapes.domain))
+            plans = [(planned, before)]
+            if ran is not None and ran is not before:
+                plans = [*planned_against(planned, ran, shapes.domain), *plans]
+            choice = plans[0][0].choice
             branching, notices = has_ifs(before), (*notices, *planned.notices)
             notices += () if anchored else _hoisted(choice, before)
         with clock.stage("prove", "proving"):
@@ -171,10 +174,14 @@ def optimize_model(
                 choice, prepared = ready.choice, {"priority": ready.prepared}
         elif anchored:
             with clock.stage("anchor", "placing anchors"):
-                delivered = deliver_anchored(
-                    base, shapes, sizes, prepared["default"], planned, given["onnxruntime"], samples, level,
-                    before if branching else None,
-                )  # fmt: skip
+                for planned, held in plans:
+                    delivered = deliver_anchored(
+                        base, shapes, sizes, prepared["default"], planned, given["onnxruntime"], samples,
+                        level, held if branching else None,
+                    )  # fmt: skip
+                    if delivered.choice.never_worse == "proved":
+                        break
+                assert delivered is not None
                 base, shapes, sizes, choice = delivered.plan
                 notices += delivered.notices
                 if ran is not None and ran is not before:

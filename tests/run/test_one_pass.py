@@ -31,7 +31,7 @@ def _anchored(seed: int, out: Path) -> tuple[onnx.ModelProto, Optimized]:
     return model, optimize(model, out, delivery="anchors", search=QUICK)
 
 
-@pytest.mark.parametrize(("seed", "proved"), [(0, True), (3, True), (2, False), (7, False)])
+@pytest.mark.parametrize(("seed", "proved"), [(0, True), (2, True), (7, True), (26, False), (30, False)])
 def test_what_is_said_is_about_what_a_session_of_the_model_takes(
     tmp_path: Path, seed: int, proved: bool
 ) -> None:
@@ -54,7 +54,7 @@ def test_what_is_said_is_about_what_a_session_of_the_model_takes(
 
 
 def test_levels_are_held_against_one_pass_too() -> None:
-    model = halved(build_random_graph(24, 2))
+    model = halved(build_random_graph(24, 30))
     options = OptimizeOptions(
         levels=LevelWish(options=LevelOptions(levels=1)), delivery="anchors", search=QUICK, verify=False
     )
