@@ -150,10 +150,10 @@ def optimize_model(
             prepared, given, planned = freed.prepared, freed.given, freed.planned
             keys = from_written(shapes.graph)
             planned = replace(planned, choice=chosen_per_branch(planned, before, shapes.domain))
-            plans = [(planned, before)]
+            in_turn = [(planned, before)]
             if ran is not None and ran is not before:
-                plans = [*planned_against(planned, ran, shapes.domain), *plans]
-            choice = plans[0][0].choice
+                in_turn = [*planned_against(planned, ran, shapes.domain), *in_turn]
+            choice = in_turn[0][0].choice
             branching, notices = has_ifs(before), (*notices, *planned.notices)
             notices += () if anchored else _hoisted(choice, before)
         with clock.stage("prove", "proving"):
@@ -174,7 +174,7 @@ def optimize_model(
                 choice, prepared = ready.choice, {"priority": ready.prepared}
         elif anchored:
             with clock.stage("anchor", "placing anchors"):
-                for planned, held in plans:
+                for planned, held in in_turn:
                     delivered = deliver_anchored(
                         base, shapes, sizes, prepared["default"], planned, given["onnxruntime"], samples,
                         level, held if branching else None,
@@ -200,14 +200,9 @@ def optimize_model(
                     options.levels, shapes, keys, sizes, prepared["priority"], choice, samples, clock.tick
                 )
                 proto, levels = levelled_model(
-                    base,
-                    shapes,
-                    levels,
-                    samples,
-                    model.label,
-                    options.provider,
+                    base, shapes, levels, samples, model.label, options.provider,
                     None if ready is None else ready.kept,
-                )
+                )  # fmt: skip
                 notices += more
                 if ran is not None and ran is not before:
                     choice = replace(choice, before=peak(ran, shapes.domain), proof=None)
@@ -231,16 +226,9 @@ def optimize_model(
                     clock.tick(comparing, 2, 4)
                     wanted = dispatch
                     proto, dispatch, more = dispatched_model(
-                        base,
-                        shapes,
-                        wanted,
-                        choice.before,
-                        samples,
-                        options.provider,
-                        None,
-                        planned.floor,
+                        base, shapes, wanted, choice.before, samples, options.provider, None, planned.floor,
                         choice.after,
-                    )
+                    )  # fmt: skip
                     notices += more
                 if dispatch is not None:
                     clock.tick(comparing, 3, 4)
