@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx_symmem.cli.main import VERBS
 
 from tests.cli.conftest import Command
 
 SHAPE = "batch=2,seq=3"
 FULL = ("--at", SHAPE)
+FIT = ("--budget", "1GiB", "--at", "seq=3", "--solve")
 CASES = [
     # The file.
     ("missing.onnx", "no such file"),
     ("empty.onnx", "the file is empty"),
     ("text.onnx", "not an ONNX model"),
     ("cut.onnx", "not an ONNX model"),
+    ("zeros.onnx", "not an ONNX model"),
+    ("unfinished.onnx", "not an ONNX model"),
     ("nograph.onnx", "not an ONNX model"),
     (".", "cannot be read"),
 ]
@@ -65,6 +70,21 @@ OPTIONS = [
     (("report", "plain.onnx", "-o", "page.pdf"), "expected a name that ends in .html, .md, .json, .png"),
     (("report", "plain.onnx", "-o", "page.html", "--at", "batch=2"), "no size for dim 'seq'"),
     (("report", "plain.onnx", "-o", "page.html", "--against", "missing.onnx"), "no such file"),
+    (("fit", "plain.onnx", *FIT, ""), "'' is not understood; expected NAME or NAME,NAME"),
+    (("fit", "plain.onnx", *FIT, "batch,"), "'' is not understood"),
+    (("fit", "plain.onnx", *FIT, "bach"), "'bach' is not a dim of the inputs; they have batch, seq"),
+    (("fit", "plain.onnx", *FIT, "batch=2"), "'batch=2' is not a dim"),
+    (("fit", "plain.onnx", *FIT, "batch,batch"), "two different ones"),
+    (("fit", "plain.onnx", *FIT, "seq"), "not given by --at"),
+    (("fit", "plain.onnx", "--budget", "1GiB", "--solve", "batch"), "'seq'"),
+    (("fit", "plain.onnx", "--budget", "1GiB", "--solve", "batch,seq,length"), "'length'"),
+    (("fit", "plain.onnx", "--budget", "much", "--solve", "batch"), "'much' is not a size"),
+    (("fit", "plain.onnx", *FIT, "batch", "-o", "frontier.png"), "--solve"),
+    (("check", "plain.onnx", "--max-peak", "-1"), "'-1' is not a size"),
+    (("check", "plain.onnx", "--max-peak", "1GiB", "--at", "batch=2"), "no size for dim 'seq'"),
+    (("doctor", "plain.onnx", *FULL, "--session", "missing.json"), "missing.json"),
+    (("doctor", "plain.onnx", *FULL, "--session", "text.onnx"), "text.onnx"),
+    (("doctor", "plain.onnx", *FULL, "--set", "mem_pattern=maybe"), "mem_pattern"),
 ]
 
 
@@ -75,6 +95,10 @@ def bad_folder(folder: Path) -> Path:
     (folder / "empty.onnx").write_bytes(b"")
     (folder / "text.onnx").write_text("batch,seq\n1,2\n")
     (folder / "cut.onnx").write_bytes(whole[: len(whole) // 2])
+    (folder / "zeros.onnx").write_bytes(bytes(4096))
+    # Cut where a field ends, so that what is left is a message by itself: the graph, and no opset behind it.
+    graph = onnx.ModelProto(ir_version=10, graph=onnx.load(folder / "plain.onnx").graph)
+    (folder / "unfinished.onnx").write_bytes(graph.SerializeToString())
     (folder / "nograph.onnx").write_bytes(onnx.ModelProto(ir_version=10).SerializeToString())
     np.save(folder / "other.npy", np.zeros(4, np.float32))
     return folder
@@ -95,12 +119,28 @@ def verbs(file: str) -> list[tuple[str, ...]]:
         ("shapes", file),
         ("shapes", file, "--write", "out.onnx"),
         ("report", file),
+        ("report", file, "-o", "page.html"),
+        ("report", "plain.onnx", "--against", file),
+        ("fit", file, *FIT, "batch"),
+        ("fit", "plain.onnx", *FIT, "batch", "--against", file),
+        ("check", file, "--max-peak", "1GiB"),
+        ("doctor", file, *FULL),
+        ("deploy", file),
     ]
+
+
+def test_every_verb_that_takes_a_model_is_tried() -> None:
+    takes = {name for name, verb in VERBS.items() if _takes_a_model(verb.load())}
+    assert {argv[0] for argv in verbs("m.onnx")} == takes == VERBS.keys() - {"completion"}
+
+
+def _takes_a_model(verb: click.Command) -> bool:
+    return any(isinstance(p, click.Argument) and "shell" not in (p.name or "") for p in verb.params)
 
 
 def check(command: Command, folder: Path, argv: tuple[str, ...], words: str) -> None:
     before = listing(folder)
-    found = command(*argv, "--json")
+    found = command(*argv, *(() if argv[0] == "deploy" else ("--json",)))
     assert found.code == 2, found
     assert found.out == ""
     assert found.err.startswith("onnx-symmem: error: ")
