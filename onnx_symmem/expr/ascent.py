@@ -12,9 +12,9 @@ from itertools import permutations
 
 import numpy as np
 
+from onnx_symmem.expr.basis_values import Shape
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.matrix import PolyMatrix
-from onnx_symmem.expr.prover import Shape
 from onnx_symmem.expr.shares import competing
 
 __all__ = ["refuting_shape"]

@@ -27,13 +27,14 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_symmem.expr.atom import Monomial
+from onnx_symmem.expr.basis_values import Shape
 from onnx_symmem.expr.certificate import Certificate
 from onnx_symmem.expr.covers import SHIFT
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray, add, any_in_row, as_integers
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.matrix import PolyMatrix
-from onnx_symmem.expr.prover import SHALLOW, TIERS, Evidence, Prover, Shape, prover_of
+from onnx_symmem.expr.prover import SHALLOW, TIERS, Evidence, Prover, prover_of
 from onnx_symmem.expr.screen import screen_of
 from onnx_symmem.expr.tally import KINDS, Kind, Tally
 
@@ -119,7 +120,7 @@ def _related(prover: Prover, rows: IntArray) -> tuple[npt.NDArray[np.int8], npt.
     kinds = np.full(len(rows), KINDS.index(Kind.UNKNOWN), dtype=np.int8)
     tiers = np.zeros(len(rows), dtype=np.int8)
     # A few samples tell most rows of both signs, and which side is left to prove of most others.
-    positive, negative = prover.signs(rows, few=True)
+    positive, negative = prover.at_shapes.signs(rows, few=True)
     both = positive & negative
     shift = prover.cover(SHIFT)
     for kind, one, sign in ((Kind.LE, positive, 1), (Kind.GE, negative, -1)):
@@ -129,7 +130,7 @@ def _related(prover: Prover, rows: IntArray) -> tuple[npt.NDArray[np.int8], npt.
             kinds[proved], tiers[proved] = KINDS.index(kind), TIERS.index(SHIFT.tier)
     rest = np.flatnonzero(~both & (tiers == 0))
     if rest.size:
-        one, other = prover.signs(rows[rest])
+        one, other = prover.at_shapes.signs(rows[rest])
         both[rest] = one & other
         codes = _proved(prover, rows[rest], one, other)
         le, ge = codes > 0
@@ -194,13 +195,13 @@ def _verdicts(
     prover: Prover, rows: IntArray, ends: Sequence[Callable[[], tuple[Expr, Expr]]], deep: bool
 ) -> list[Verdict]:
     """Verdicts for b - a given as rows."""
-    values, error = prover.sampled(rows)
+    values, error = prover.at_shapes.sampled(rows)
     positive, negative = any_in_row(values > error), any_in_row(values < -error)
     codes = _proved(prover, rows, positive, negative)
     result: list[Verdict] = []
     for i, row in enumerate(rows):
         if positive[i] and negative[i]:
-            shapes = prover.samples()[0]
+            shapes = prover.at_shapes.samples()[0]
             witnesses = (
                 shapes[int((values[i] - error[i]).argmax())],
                 shapes[int((values[i] + error[i]).argmin())],
@@ -235,7 +236,7 @@ def _verdict(
     tiers = [TIERS[code] for code in codes]
     against: list[Shape | None] = [None, None]  # shapes with b - a < 0, > 0
     values, error = sampled
-    shapes = prover.samples()[0]
+    shapes = prover.at_shapes.samples()[0]
     for side, sign in enumerate((1, -1)):
         if (values * sign < -error).any():
             against[side] = shapes[int((values * sign + error).argmin())]

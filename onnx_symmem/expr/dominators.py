@@ -54,7 +54,7 @@ class Dominators:
     def __init__(self, matrix: PolyMatrix, domain: Domain) -> None:
         self.matrix, self.rows = matrix, matrix.rows
         self.prover: Prover = prover_of(matrix.basis, domain)
-        self.values, self.error = self.prover.sampled(self.rows, wide=len(matrix) <= _WIDE_ROWS)
+        self.values, self.error = self.prover.at_shapes.sampled(self.rows, wide=len(matrix) <= _WIDE_ROWS)
         self.work = _WORK
         self._pools: dict[int, _Pool] = {}
 

@@ -78,7 +78,7 @@ def envelope(exprs: PolyMatrix | Sequence[Expr], domain: Domain) -> Envelope:
     failed = 0
     if len(matrix) == 1:
         chosen = [0]
-    elif prover.has_points:
+    elif prover.at_shapes.has_points:
         chosen = _by_points(matrix, prover)
     else:
         chosen, drops, failed = _reduced(matrix, like, domain)
@@ -93,7 +93,7 @@ def envelope(exprs: PolyMatrix | Sequence[Expr], domain: Domain) -> Envelope:
 
 def _by_points(matrix: PolyMatrix, prover: Prover) -> list[int]:
     """Few rows that reach the maximum at every legal point, those that do so at most points first."""
-    values = prover.points()[1].times(matrix.rows)
+    values = prover.at_shapes.points()[1].times(matrix.rows)
     reaches = np.asarray(values == values.max(axis=0), dtype=np.bool_)
     left = np.ones(reaches.shape[1], dtype=np.bool_)
     chosen: list[int] = []

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from onnx_symmem.expr.basis_values import Shape
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.dominance import solved_matrix
 from onnx_symmem.expr.exact import BoolArray, IntArray
@@ -19,7 +20,7 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.partition import places_to_cut
 from onnx_symmem.expr.parts import halves_of
 from onnx_symmem.expr.plan_order import PlanOrder, plan_le
-from onnx_symmem.expr.prover import Shape, prover_of
+from onnx_symmem.expr.prover import prover_of
 
 __all__ = ["Cut", "LeastOrder", "Suffices", "least_le"]
 
@@ -94,11 +95,11 @@ def least_le(plans: Sequence[Sequence[Expr]], q: Sequence[Expr], domain: Domain)
 def _by_points(plans: Plans, q: tuple[Expr, ...], domain: Domain) -> bool:
     search = _Search(plans, q)
     prover = prover_of(solved_matrix(search.exprs, domain).basis, domain)
-    if not prover.has_points:
+    if not prover.at_shapes.has_points:
         return False
     return all(
         any(max(e.evaluate(s) for e in plan) <= max(e.evaluate(s) for e in q) for plan in plans)
-        for s in prover.points()[0]
+        for s in prover.at_shapes.points()[0]
     )
 
 
@@ -115,7 +116,7 @@ class _Search:
         """The proof for a part of the domain; sets the witness where there is one."""
         matrix = solved_matrix(self.exprs, domain)
         prover = prover_of(matrix.basis, domain)
-        shapes, table = prover.points() if prover.has_points else prover.samples(wide=True)[:2]
+        shapes, table = prover.at_shapes.points_or_samples()
         fits = self._fits(table.times(matrix.rows))
         lost = np.flatnonzero(~fits.any(axis=0))
         if lost.size:
@@ -125,7 +126,7 @@ class _Search:
             found = plan_le(self.plans[plan], self.q, domain)
             if found.proved:
                 return Suffices(domain, plan, found)
-        if prover.has_points:
+        if prover.at_shapes.has_points:
             return Suffices(domain, -1, None)
         cut = self._cut(domain, prover.symbols, shapes, fits) if depth < _MAX_DEPTH else None
         if cut is None or self.parts <= 1:

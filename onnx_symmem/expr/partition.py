@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_symmem.expr.ascent import refuting_shape
+from onnx_symmem.expr.basis_values import Shape
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.dominance import Dominance
 from onnx_symmem.expr.dominators import Dominators
@@ -25,7 +26,7 @@ from onnx_symmem.expr.exact import BoolArray, FloatArray, IntArray, as_floats
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.expr.mixture import game_values
 from onnx_symmem.expr.parts import Halves, Part, halves_of
-from onnx_symmem.expr.prover import SEARCH, TIERS, Prover, Shape, prover_of
+from onnx_symmem.expr.prover import SEARCH, TIERS, Prover, prover_of
 from onnx_symmem.expr.tally import Kind
 
 __all__ = ["Partition", "places_to_cut"]
@@ -61,16 +62,18 @@ class Partition:
     def prove(self, domain: Domain, open_lows: Sequence[int], depth: int = 0) -> Part | Halves | None:
         """The proof for some rows of P on a part of the domain; sets the witness when there is one."""
         prover = prover_of(self.matrix.basis, domain)
-        shapes, basis_values = prover.points() if prover.has_points else prover.samples(wide=True)[:2]
+        shapes, basis_values = prover.at_shapes.points_or_samples()
         values = basis_values.times(self.matrix.rows)
         if values.shape[1]:
             lead = values[list(self.lows)].max(axis=0) - values[list(self.highs)].max(axis=0)
             worst = int(np.argmax(lead))
             if lead[worst] > 0:
                 self.witness = domain.completed(shapes[worst])
-                self.settled.append((Kind.INCOMPARABLE, "points" if prover.has_points else "samples"))
+                self.settled.append(
+                    (Kind.INCOMPARABLE, "points" if prover.at_shapes.has_points else "samples")
+                )
                 return None
-        if prover.has_points:
+        if prover.at_shapes.has_points:
             self.settled += [(Kind.LE, "points")] * len(open_lows)
             return Part(domain, (), by_points=True)
         dominances = self._dominances(domain, open_lows)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from onnx_symmem.expr.basis_values import Shape
 from onnx_symmem.expr.certificate import Certificate, Images, check
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.dominance import solved_matrix
@@ -18,7 +19,7 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.matrix import PolyMatrix
 from onnx_symmem.expr.partition import Partition
 from onnx_symmem.expr.parts import Halves, Part, dominances_of, halves_of
-from onnx_symmem.expr.prover import TIERS, Shape, prover_of
+from onnx_symmem.expr.prover import TIERS, prover_of
 from onnx_symmem.expr.tally import Kind, Tally
 
 __all__ = ["PlanOrder", "plan_le"]
@@ -70,9 +71,9 @@ class PlanOrder:
     def _points_hold(self, domain: Domain) -> bool:
         lows, highs = ([self.matrix.row(i) for i in side] for side in (self.lows, self.highs))
         prover = prover_of(self.matrix.basis, domain)
-        if not prover.has_points:
+        if not prover.at_shapes.has_points:
             return False
-        shapes = prover.points()[0]
+        shapes = prover.at_shapes.points()[0]
         return all(max(e.evaluate(s) for e in lows) <= max(e.evaluate(s) for e in highs) for s in shapes)
 
 

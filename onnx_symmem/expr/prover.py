@@ -8,64 +8,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import product
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
-from onnx_symmem.errors import ExpressionError
 from onnx_symmem.expr.atom import FLOORDIV, SYMBOL, Atom, Monomial, with_inner
+from onnx_symmem.expr.basis_values import BasisValues, Shape, nonzero
 from onnx_symmem.expr.boxes import Budget, Negative, search
 from onnx_symmem.expr.class_proofs import by_sectors, found_or_leaf, write_classes, write_leaves, write_spent
 from onnx_symmem.expr.covers import LINKED, RAW, RESIDUES, SHIFT, TOLD, Cover, Recipe, build_cover
 from onnx_symmem.expr.domain import Domain
-from onnx_symmem.expr.exact import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    Table,
-    any_in_row,
-    as_floats,
-    none_negative,
-    rounding,
-)
+from onnx_symmem.expr.exact import BoolArray, IntArray, Table, any_in_row, none_negative
 from onnx_symmem.expr.expression import Expr
-from onnx_symmem.expr.grid import Grid
 from onnx_symmem.expr.interval import told_of
 from onnx_symmem.expr.proof import Leaf, Points, Proof
 from onnx_symmem.expr.samples import legal_near
 from onnx_symmem.expr.spendable import SpendableFacts, is_shared
 
-__all__ = [
-    "MAX_POINTS",
-    "SAMPLES",
-    "SEARCH",
-    "SECTORS",
-    "SHALLOW",
-    "TIERS",
-    "Evidence",
-    "Prover",
-    "Shape",
-    "prover_of",
-]
+__all__ = ["SEARCH", "SECTORS", "SHALLOW", "TIERS", "Evidence", "Prover", "prover_of"]
 
 SHALLOW, SECTORS, SEARCH = range(3)  # efforts: linear maps only, also sectors, also samples and boxes
 
 TIERS = ("unknown", "equal", "samples", "shift", "points", "linked", "residues", "sectors", "boxes", "shared")
 _TIER = {tier: code for code, tier in enumerate(TIERS)}
-MAX_POINTS = 4096
-SAMPLES = 96  # shapes at which every comparison looks
-_WIDE_SAMPLES = 512
-_SIGNS_AT_ONCE = 1024  # rows whose values stay in the cache
 _MAX_TESTS = 20_000
 _BOX_COEFFICIENTS = 30_000  # beyond, no box is cut
 _ROOT_COEFFICIENTS = 300_000  # beyond, no class is looked at
 _BLOCK = 80_000  # numbers that take as long as making a block
 _SEARCHED, _COEFFICIENT = 400_000, 20  # ... as a search by boxes, and as each coefficient in it
 _KEPT_PROVERS = 512
-
-Shape = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +58,8 @@ class Prover:
         others = _others(images)
         facts = any(fact.symbols() & set(self.symbols) for fact in domain.facts())
         floors = any(atom.kind == FLOORDIV for atom in others)
-        self._divisors = sorted({d for a in others for d in a.divisors}, key=Expr.sort_key)
+        divisors = sorted({d for a in others for d in a.divisors}, key=Expr.sort_key)
+        self.at_shapes = BasisValues(self.basis, domain, self.symbols, divisors)
         self._recipes: list[Recipe] = [SHIFT]
         if others or facts:
             self._recipes.append(LINKED)
@@ -98,73 +70,7 @@ class Prover:
         if facts and others:
             self._recipes.append(RAW)
         self._covers: dict[Recipe, Cover | None] = {}
-        self._samples: dict[bool, tuple[tuple[Shape, ...], Table, FloatArray]] = {}
-        self._points: tuple[tuple[Shape, ...], Table] | None = None
         self.searched = 0  # effort that went into boxes so far
-        self.has_points = _count_points(domain, self._all_symbols()) <= MAX_POINTS
-
-    def _all_symbols(self) -> tuple[str, ...]:
-        """The symbols, with those of the facts that are connected with them."""
-        known, facts = set(self.symbols), self.domain.facts()
-        while True:
-            new = {n for fact in facts if fact.symbols() & known for n in fact.symbols()}
-            if new <= known:
-                return tuple(sorted(known))
-            known |= new
-
-    def _fact_indices(self) -> tuple[int, ...]:
-        known = set(self._all_symbols())
-        return tuple(i for i, fact in enumerate(self.domain.facts()) if fact.symbols() <= known)
-
-    # -- samples -----------------------------------------------------------------------------------
-    def samples(self, wide: bool = False) -> tuple[tuple[Shape, ...], Table, FloatArray]:
-        """(legal shapes, exact values of the basis there, the same in float64); `wide` takes more shapes."""
-        found = self._samples.get(wide)
-        if found is None:
-            count, seed = (_WIDE_SAMPLES, 1) if wide else (SAMPLES, 0)
-            shapes, values = self._values(self.domain.samples(count, seed, self.symbols))
-            table = Table(values)
-            found = self._samples[wide] = shapes, table, table.floats
-        return found
-
-    def _values(self, shapes: tuple[Shape, ...]) -> tuple[tuple[Shape, ...], IntArray]:
-        """The shapes at which no divisor is zero, and the basis there."""
-        for divisor in self._divisors:
-            shapes = tuple(shape for shape in shapes if _nonzero(divisor, shape))
-        return shapes, Grid(shapes).matrix(self.basis)
-
-    def negative_at(self, row: IntArray) -> Shape | None:
-        """A shape, of many, where a row is negative."""
-        shapes, basis_values, _ = self.samples(wide=True)
-        values = basis_values.times(row.reshape(1, -1))[0]
-        if values.size == 0 or values.min() >= 0:
-            return None
-        return shapes[int(np.argmin(values))]
-
-    def sampled(self, rows: IntArray, wide: bool = False) -> tuple[FloatArray, FloatArray]:
-        """(values, bounds of their rounding errors) of rows at the sample shapes."""
-        _, table, values = self.samples(wide)
-        if table.fits_floats(rows):
-            floats = rows.astype(np.float64)
-            return floats @ values, rounding(floats, values)
-        found = as_floats(table.times(rows))
-        return found, np.abs(found) * 2.0**-51
-
-    def signs(self, rows: IntArray, few: bool = False) -> tuple[BoolArray, BoolArray]:
-        """Which rows are > 0, and < 0, at some sample; `few` looks at every eighth only."""
-        _, table, values = self.samples()
-        if few:
-            values = np.ascontiguousarray(values[:, ::8])
-        if not table.fits_floats(rows):
-            exact = table.times(rows)
-            return any_in_row(exact > 0), any_in_row(exact < 0)
-        floats = rows.astype(np.float64)
-        positive, negative = np.zeros((2, len(rows)), dtype=np.bool_)
-        for start in range(0, len(rows), _SIGNS_AT_ONCE):
-            some = slice(start, start + _SIGNS_AT_ONCE)
-            at, error = floats[some] @ values, rounding(floats[some], values)
-            positive[some], negative[some] = any_in_row(at > error), any_in_row(at < -error)
-        return positive, negative
 
     # -- many rows ---------------------------------------------------------------------------------
     def prove(self, rows: IntArray, effort: int = SEARCH) -> npt.NDArray[np.int8]:
@@ -190,7 +96,7 @@ class Prover:
             cover = self.cover(recipe)
             if cover is not None:
                 yield recipe.tier, cover.holds
-            if recipe is SHIFT and self.has_points:
+            if recipe is SHIFT and self.at_shapes.has_points:
                 yield "points", self._points_hold
 
     def cover(self, recipe: Recipe) -> Cover | None:
@@ -233,15 +139,15 @@ class Prover:
             cover = self.cover(recipe)
             if cover is not None and cover.holds(one)[0]:
                 return Evidence(recipe.tier, partial(write_leaves, cover, row))
-            if recipe is SHIFT and self.has_points:
+            if recipe is SHIFT and self.at_shapes.has_points:
                 return self._find_points(row)
         return self._find_deep(row, effort) if effort > SHALLOW else None
 
     def _find_deep(self, row: IntArray, effort: int) -> Evidence | Shape | None:
-        if self.has_points:
+        if self.at_shapes.has_points:
             return None
         if effort == SEARCH:
-            negative = self.negative_at(row)
+            negative = self.at_shapes.negative_at(row)
             if negative is not None:
                 return negative
         shared = self._by_facts(row)
@@ -324,7 +230,7 @@ class Prover:
         free = {name: domain.range_of(name).lo for name in domain.symbols() if name not in domain.equalities}
         given = {name: size for name, size in shape.items() if name not in domain.equalities}
         whole = legal_near(domain, {**free, **given}, fixed=given)
-        if whole is None or not all(_nonzero(divisor, whole) for divisor in self._divisors):
+        if whole is None or not all(nonzero(divisor, whole) for divisor in self.at_shapes.divisors):
             return None
         return whole if self.value(row, whole) < 0 else None
 
@@ -334,60 +240,31 @@ class Prover:
         return expr.evaluate(shape)
 
     # -- points ------------------------------------------------------------------------------------
-    def points(self) -> tuple[tuple[Shape, ...], Table]:
-        """(every legal shape, values of the basis there), of a small finite domain."""
-        if self._points is None:
-            names = self._all_symbols()
-            ranges = [self.domain.range_of(name) for name in names]
-            facts = [self.domain.facts()[i] for i in self._fact_indices()]
-            axes = (range(r.lo, (r.hi or 0) + 1, r.divisor) for r in ranges)
-            every = (dict(zip(names, point, strict=True)) for point in product(*axes))
-            legal = tuple(
-                self.domain.completed(shape)
-                for shape in every
-                if all(fact.evaluate(shape) >= 0 for fact in facts)
-            )
-            shapes, values = self._values(legal)
-            self._points = shapes, Table(values)
-        return self._points
-
     def _points_hold(self, rows: IntArray) -> BoolArray:
-        if self._divisors:
+        if self.at_shapes.divisors:
             return np.array([isinstance(self._find_points(row), Evidence) for row in rows], dtype=bool)
-        return none_negative(self.points()[1].times(rows))
+        return none_negative(self.at_shapes.points()[1].times(rows))
 
     def _find_points(self, row: IntArray) -> Evidence | Shape | None:
-        if self._divisors:
+        if self.at_shapes.divisors:
             # Where the row divides by nothing, a divisor of other rows may well be zero.
             used = np.flatnonzero(row)
             own = tuple(self.basis[k] for k in used)
             if own != self.basis:
                 return prover_of(own, self.domain)._find_points(row[used])
-        shapes, values = self.points()
+        shapes, values = self.at_shapes.points()
         at = values.times(row.reshape(1, -1))[0]
         if (at >= 0).all():
             proof = Points(tuple(int(v) for v in at))
-            return Evidence("points", lambda: (self._all_symbols(), self._fact_indices(), proof))
+            return Evidence(
+                "points", lambda: (self.at_shapes.all_symbols, self.at_shapes.fact_indices, proof)
+            )
         return self._confirmed(shapes[int(np.argmin(at))], row)
 
 
 def _others(images: Sequence[Expr]) -> set[Atom]:
     inside = with_inner(atom for image in images for atom in image.atoms())
     return {atom for atom in inside if atom.kind != SYMBOL}
-
-
-def _nonzero(divisor: Expr, shape: Shape) -> bool:
-    try:
-        return divisor.evaluate(shape) != 0
-    except ExpressionError:  # a division by zero inside of the divisor
-        return False
-
-
-def _count_points(domain: Domain, names: Sequence[str]) -> float:
-    ranges = [domain.range_of(name) for name in names]
-    if any(r.hi is None for r in ranges):
-        return float("inf")
-    return prod(((r.hi or 0) - r.lo) // r.divisor + 1 for r in ranges)
 
 
 def prover_of(basis: tuple[Monomial, ...], domain: Domain) -> Prover:

@@ -18,6 +18,7 @@ import numpy as np
 
 from onnx_symmem.errors import ExpressionError
 from onnx_symmem.expr.atom import FLOORDIV, SYMBOL, Atom, Monomial, with_inner
+from onnx_symmem.expr.basis_values import MAX_POINTS, SAMPLES, Shape
 from onnx_symmem.expr.boxes import bernstein
 from onnx_symmem.expr.covers import LINKED, RESIDUES, Recipe, map_of
 from onnx_symmem.expr.domain import Domain
@@ -26,7 +27,6 @@ from onnx_symmem.expr.expression import Expr
 from onnx_symmem.expr.grid import Grid
 from onnx_symmem.expr.interval import Intervals
 from onnx_symmem.expr.mapper import Exponents
-from onnx_symmem.expr.prover import MAX_POINTS, SAMPLES, Shape
 from onnx_symmem.expr.region import RegionMap
 
 __all__ = ["Screen", "Screened", "screen_of"]
