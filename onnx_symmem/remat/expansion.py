@@ -15,20 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from types import MappingProxyType
 from typing import TypeVar
 
-import onnx
 from onnx import TensorProto
 
-from onnx_symmem.errors import UsageError, VerificationFailed
+from onnx_symmem.errors import UsageError
 from onnx_symmem.expr.expression import Expr
 from onnx_symmem.graph.view import NODE, GraphView, Node, Value
 from onnx_symmem.memory.sizes import DimKeys, ValueSizes
-from onnx_symmem.remat.schedule import OFFLOAD, RELOAD, RUN, Step, never_again
+from onnx_symmem.remat.optional_outputs import is_optional
+from onnx_symmem.remat.schedule import OFFLOAD, RELOAD, RUN, Step
 
-__all__ = ["ExpandedStep", "Expansion", "Instance", "check_expansion", "expand", "last_needed"]
+__all__ = ["SIZE", "ExpandedStep", "Expansion", "Instance", "expand", "last_needed"]
 
 SIZE = "size"
 _OPS = {OFFLOAD: "MemcpyToHost", RELOAD: "MemcpyFromHost", SIZE: "Size"}
@@ -218,7 +218,7 @@ def _with_ends(
             if made < 0 or is_read[made]:
                 continue
             copy = made >= len(view.values)
-            free = position > last and _is_optional(node, position, opsets)
+            free = position > last and is_optional(node, position, opsets)
             if copy and not (alone and made == unread[0]) and free:
                 makes[position] = -1
             elif copy or (view.consumers[made] and made not in outputs):
@@ -226,7 +226,7 @@ def _with_ends(
         if step.number:
             # Outputs of the graph have no second instance; where one is needed, it is sized as well.
             for position, (made, value) in enumerate(zip(step.makes, node.outputs, strict=True)):
-                if made < 0 <= value and (position < last or not _is_optional(node, position, opsets)):
+                if made < 0 <= value and (position < last or not is_optional(node, position, opsets)):
                     name = names.fresh(f"{view.values[value].name}/again")
                     instances.append(Instance(value, 1, False, name))
                     kept.append(0)
@@ -338,66 +338,3 @@ def last_needed(makes: Sequence[int], is_read: Sequence[int]) -> int:
     """The position of the last output of a run that is read; of the first that it makes where none is."""
     made = [(position, instance) for position, instance in enumerate(makes) if instance >= 0]
     return max((p for p, i in made if is_read[i]), default=made[0][0] if made else -1)
-
-
-def _is_optional(node: Node, position: int, opsets: Mapping[str, int] | None) -> bool:
-    version = (opsets or {}).get(node.domain, 0)
-    return position in _optional_outputs(node.op, node.domain, version)
-
-
-@lru_cache(maxsize=1024)
-def _optional_outputs(op: str, domain: str, version: int) -> frozenset[int]:
-    """Positions of outputs that the schema lets a node leave out; none where there is no schema."""
-    try:
-        schema = onnx.defs.get_schema(op, version, domain) if version else onnx.defs.get_schema(op, domain)
-    except onnx.defs.SchemaError:
-        return frozenset()
-    optional = onnx.defs.OpSchema.FormalParameterOption.Optional
-    return frozenset(k for k, output in enumerate(schema.outputs) if output.option == optional)
-
-
-def check_expansion(expansion: Expansion) -> None:
-    """Raise VerificationFailed unless the expanded graph gives, value by value, what its base gives.
-
-    Independent of how it was made: instances stand for base values, and then every node has to be its base
-    node, reading instances of what that reads; sorted; all nodes there, and outputs first instances.
-    """
-    base, view = expansion.base, expansion.view()
-    value_of = [i.value for i in expansion.instances]
-    if len({v.name for v in view.values}) != len(view.values):
-        raise _wrong("two instances have one name")
-    made = {v.index for v in view.values if v.kind != NODE}
-    host = {k for k, i in enumerate(expansion.instances) if i.on_host}
-    ran: set[int] = set()
-    for step, node in zip(expansion.steps, view.nodes, strict=True):
-        missing = next((i for i in node.reads() if i not in made), None)
-        if missing is not None:
-            raise _wrong(f"{node.label()} reads '{view.values[missing].name}' before it is made")
-        if any(i in made for i in node.outputs if i >= 0):
-            raise _wrong(f"{node.label()} makes what is there already")
-        made.update(i for i in node.outputs if i >= 0)
-        reads = [value_of[i] if i >= 0 else -1 for i in node.inputs]
-        makes = [value_of[i] if i >= 0 else -1 for i in node.outputs]
-        if step.kind == RUN:
-            model = base.nodes[step.index]
-            same = (node.op, node.domain, node.attributes) == (model.op, model.domain, model.attributes)
-            wanted = [v if k < len(makes) and makes[k] >= 0 else -1 for k, v in enumerate(model.outputs)]
-            if not same or reads != list(model.inputs) or makes != wanted:
-                raise _wrong(f"{node.label()} is not the node it repeats")
-            if sorted(value_of[i] for i in node.captured) != list(model.captured):
-                raise _wrong(f"{node.label()} captures other values than the node it repeats")
-            if step.index in ran and never_again(base, model):
-                raise _wrong(f"{node.label()} runs twice: {never_again(base, model)}")
-            ran.add(step.index)
-            if any(i in host for i in node.reads()):
-                raise _wrong(f"{node.label()} reads the host's memory")
-        elif step.kind != SIZE and (reads != makes or (node.outputs[0] in host) != (step.kind == OFFLOAD)):
-            raise _wrong(f"{node.label()} moves one value and makes another")
-    if len(ran) != len(base.nodes):
-        raise _wrong(f"{len(base.nodes) - len(ran)} nodes never run")
-    if view.outputs != base.outputs:
-        raise _wrong("it has other outputs")
-
-
-def _wrong(what: str) -> VerificationFailed:
-    return VerificationFailed(f"schedule check: {what}; nothing was written, please report this model")

@@ -18,7 +18,7 @@ from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sharing import sharing_of
 from onnx_symmem.memory.sizes import ValueSizes
 from onnx_symmem.remat.cost import Machine, NodeCosts, keep_reason
-from onnx_symmem.remat.expansion import _is_optional
+from onnx_symmem.remat.optional_outputs import is_optional
 
 __all__ = ["Tables", "tables_of"]
 
@@ -109,7 +109,7 @@ def tables_of(
             made.append(value)
             from_.append(next((v for v in given if v >= 0), -1))
             over.append(tuple(taken))
-            free.append(_is_optional(node, position, opsets))
+            free.append(is_optional(node, position, opsets))
         makes.append(tuple(made))
         alias.append(tuple(from_))
         in_place.append(tuple(over))

@@ -29,7 +29,8 @@ from onnx_symmem.memory.profile import MemoryProfile
 from onnx_symmem.memory.sizes import DimKeys, ValueSizes
 from onnx_symmem.order.selection import OrderChoice
 from onnx_symmem.remat.cost import node_costs
-from onnx_symmem.remat.expansion import check_expansion, expand
+from onnx_symmem.remat.expansion import expand
+from onnx_symmem.remat.expansion_check import check_expansion
 from onnx_symmem.remat.floor import AnyFloor, any_floor
 from onnx_symmem.remat.levels import Level, LevelOptions, plan_levels
 from onnx_symmem.remat.schedule import check_schedule

@@ -16,7 +16,8 @@ from onnx_symmem.memory.peak import peak
 from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
-from onnx_symmem.remat.expansion import check_expansion, expand
+from onnx_symmem.remat.expansion import expand
+from onnx_symmem.remat.expansion_check import check_expansion
 from onnx_symmem.remat.schedule import Step, check_schedule, schedule_of
 from onnx_symmem.rewrite.expanded import expanded_model
 from onnx_symmem.rewrite.value_info import write_dims

@@ -14,7 +14,8 @@ from onnx_symmem.memory.plan import PlanOptions, prepare
 from onnx_symmem.memory.profile import profile
 from onnx_symmem.order.candidates import peaks_at
 from onnx_symmem.remat.cost import Machine
-from onnx_symmem.remat.expansion import check_expansion, expand
+from onnx_symmem.remat.expansion import expand
+from onnx_symmem.remat.expansion_check import check_expansion
 from onnx_symmem.remat.floor import any_floor
 from onnx_symmem.remat.levels import LevelOptions, _next, plan_levels
 from onnx_symmem.remat.schedule import check_schedule, schedule_of
