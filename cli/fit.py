@@ -64,9 +64,10 @@ def command(
 ) -> Any:
     """Find the largest dim at which a model fits into memory.
 
-    Exact, from the formulas of the plan: nothing is run and no weights are read. The answer has the bytes
-    that it needs, and what the next larger size would need. That none fits is an answer, too, with exit code
-    0; `check` is the test that fails.
+    Exact, from the formulas of the plan: nothing is run and no weights are read. A model is taken as
+    `create_session` runs it, one that was not planned in the order of its file. The answer has the bytes that
+    it needs, and what the next larger size would need. That none fits is an answer, too, with exit code 0;
+    `check` is the test that fails.
 
     \b
     Examples:

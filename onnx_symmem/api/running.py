@@ -124,7 +124,7 @@ def doctor(
     session: diagnose the settings in this file, as `optimize` writes them beside the model.
     changes: settings to change: optimization (none, basic, extended, all), execution_order (priority,
         default), mem_pattern and mem_reuse (on, off), arena (same_as_requested, power_of_two).
-    provider: `cpu` or `cuda`.
+    provider: `cpu` or `cuda`; settings in a file say their own.
     inputs: how to fill inputs, as in `run`.
     progress: called with (stage, steps done, steps in all).
 
@@ -146,6 +146,10 @@ def _settings(
         raise UsageError("ONNX Runtime's own settings and those of a file were both asked for; choose one")
     if session is not None:
         settings = read_settings(session)
+        if provider not in ("cpu", settings.provider):
+            raise UsageError(
+                f"{session}: settings for provider '{settings.provider}', and '{provider}' was asked for"
+            )
     elif shipped:
         settings = shipped_settings(provider)
     else:

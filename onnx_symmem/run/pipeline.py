@@ -352,10 +352,14 @@ def _level(options: OptimizeOptions) -> tuple[str, tuple[str, ...]]:
     """The offline level that can be used here, and what the user should know about it."""
     if options.ort_level == "all" and options.provider != "cpu":
         raise UsageError("level 'all' is for the processor at hand: choose the provider 'cpu', or 'extended'")
-    if options.provider == "cuda" and options.ort_level == "extended":
-        problem = cuda_problem()
-        if problem is not None:
-            return "basic", (f"planned at level basic instead of extended: {problem}",)
+    problem = cuda_problem() if options.provider == "cuda" else None
+    if problem is not None and options.verify:
+        raise UsageError(
+            f"provider 'cuda': {problem}, so no outputs can be verified; run it where there is one, or plan "
+            "without verifying (--no-verify)"
+        )
+    if problem is not None and options.ort_level == "extended":
+        return "basic", (f"planned at level basic instead of extended: {problem}",)
     return options.ort_level, ()
 
 

@@ -33,6 +33,16 @@ def test_our_session_keeps_the_plan(command: Command, planned: str) -> None:
     assert document["given"]["nodes_equal"] == 1.0
 
 
+def test_settings_for_another_provider_are_not_taken_for_the_one_that_was_asked_for(
+    command: Command, planned: str, folder: Path
+) -> None:
+    (folder / "cpu.json").write_text(json.dumps(settings_document(kept("cpu"))))
+    found = command("doctor", planned, *AT, "--session", "cpu.json", "--ep", "cuda")
+    assert (found.code, found.out) == (2, "")
+    assert "cpu.json: settings for provider 'cpu', and 'cuda' was asked for" in found.err
+    assert command("doctor", planned, *AT, "--session", "cpu.json", "--ep", "cpu").code in (0, 1)
+
+
 def test_another_order_and_a_memory_pattern_break_it_and_are_named(
     command: Command, planned: str, folder: Path
 ) -> None:

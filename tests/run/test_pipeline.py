@@ -85,6 +85,13 @@ def test_cuda_without_a_device_is_planned_at_basic_and_says_so(tmp_path):
     assert "basic instead of extended" in found.notices[0]
 
 
+def test_cuda_that_cannot_verify_is_refused_before_anything_is_planned(monkeypatch, tmp_path):
+    monkeypatch.setattr("onnx_symmem.run.pipeline.cuda_problem", lambda: "no driver")
+    monkeypatch.setattr("onnx_symmem.run.pipeline.plan_freed", lambda *_: pytest.fail("was planned"))
+    with pytest.raises(UsageError, match="no driver, so no outputs can be verified; .*--no-verify"):
+        optimize_model(MODELS["mlp_train"].builder(), None, options=OptimizeOptions(provider="cuda"))
+
+
 def test_nothing_is_written_when_the_outputs_cannot_be_compared(decoder, tmp_path):
     path, _ = decoder
     ids = load_model(path).proto.graph.input[0].name

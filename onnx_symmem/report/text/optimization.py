@@ -201,7 +201,8 @@ def _optimality(figures: Optimization) -> str:
     ]
     if known and max(known) < max(ratios):
         met = sum(ratio <= 1 for ratio in known)
-        text += f"; searched at these shapes: within {(max(known) - 1) * 100:.1f} %, optimal at {met}"
+        within = f"within {(max(known) - 1) * 100:.1f} %"
+        text += f"; searched at these shapes: {within}, optimal at {met} of {len(known)}"
     return text
 
 
