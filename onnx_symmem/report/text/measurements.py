@@ -83,8 +83,8 @@ def show_run(console: Console, run: MeasuredRun) -> None:
     console.print(Text(run.model, style="bold"))
     lines = [("at", shape_text(run.shape)), ("provider", run.provider)]
     if run.chosen_version is not None:
-        number = f"{run.chosen_version} of 0..{run.versions - 1}"
-        chosen = f"{number}, by the input shapes, of levels also by the limit"
+        which = f"{run.chosen_version} of 0..{run.versions - 1}"
+        chosen = f"{which}, by the input shapes, of levels also by the limit"
         lines.append(("version", chosen))
     facts(console, lines)
     unit = Unit.of(
