@@ -118,11 +118,21 @@ class Atom:
             return frozenset((self.name,))
         return frozenset().union(*(a.symbols() for a in self.args))
 
-    def evaluate(self, shape: Mapping[str, int]) -> int:
-        """Value at a shape given as {symbol: size}; KeyError names a missing symbol."""
+    def evaluate(self, shape: Mapping[str, int], known: dict[Atom, int] | None = None) -> int:
+        """Value at a shape given as {symbol: size}; KeyError names a missing symbol.
+
+        `known` are values of other atoms at this very shape; this one joins them.
+        """
         if self.kind == SYMBOL:
             return shape[self.name]
-        values = [a.evaluate(shape) for a in self.args]
+        known = {} if known is None else known
+        found = known.get(self)
+        if found is None:
+            found = known[self] = self._value([a.evaluate(shape, known) for a in self.args], shape)
+        return found
+
+    def _value(self, values: list[int], shape: Mapping[str, int]) -> int:
+        """Value of one that is no symbol, given those of its arguments."""
         if self.kind == FLOORDIV:
             if values[1] == 0:
                 raise ExpressionError(f"{self.text()}: division by zero at {dict(shape)}")

@@ -16,6 +16,7 @@ from hashlib import sha256
 
 import numpy as np
 
+from onnx_symmem.expr.atom import Atom
 from onnx_symmem.expr.certificate import Certificate
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.dominance import Dominance, solved_matrix
@@ -62,7 +63,8 @@ class Envelope:
 
     def at(self, shape: Mapping[str, int]) -> int:
         """The maximum at one shape."""
-        return max(member.evaluate(shape) for member in self.members)
+        known: dict[Atom, int] = {}
+        return max(member.evaluate(shape, known) for member in self.members)
 
 
 def envelope(exprs: PolyMatrix | Sequence[Expr], domain: Domain) -> Envelope:

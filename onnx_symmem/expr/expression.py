@@ -136,9 +136,13 @@ class Expr:
         """Total degree in the atoms; 0 for constants."""
         return sum(p for _, p in self.terms[0][0]) if self.terms else 0
 
-    def evaluate(self, shape: Mapping[str, int]) -> int:
-        """Value at a shape given as {symbol: size}; KeyError names a missing symbol."""
-        return sum(c * prod(atom.evaluate(shape) ** p for atom, p in mono) for mono, c in self.terms)
+    def evaluate(self, shape: Mapping[str, int], known: dict[Atom, int] | None = None) -> int:
+        """Value at a shape given as {symbol: size}; KeyError names a missing symbol.
+
+        `known` are values of atoms at this very shape; those that are computed join them.
+        """
+        known = {} if known is None else known
+        return sum(c * prod(atom.evaluate(shape, known) ** p for atom, p in mono) for mono, c in self.terms)
 
     def substitute(self, replacements: Mapping[str, Expr | int]) -> Expr:
         """The expression with symbols replaced, canonical again."""

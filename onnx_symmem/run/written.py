@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from onnx_symmem.expr.atom import Atom
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.envelope import plan_le
 from onnx_symmem.expr.expression import Expr
@@ -119,8 +120,9 @@ def most_above(
     shapes = [s for s in (*samples, *domain.samples(_DRAWN, symbols=needed)) if needed <= s.keys()]
 
     def above(shape: Mapping[str, int]) -> int:
-        least = min(max(e.evaluate(shape) for e in plan) for plan in plans)
-        return least - max(e.evaluate(shape) for e in others)
+        known: dict[Atom, int] = {}
+        least = min(max(e.evaluate(shape, known) for e in plan) for plan in plans)
+        return least - max(e.evaluate(shape, known) for e in others)
 
     size = max(0, *map(above, shapes)) if shapes else 0
     for _ in range(_PROOFS):

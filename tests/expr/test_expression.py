@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_symmem.errors import ExpressionError
+from onnx_symmem.expr.atom import Atom
 from onnx_symmem.expr.expression import ONE, ZERO, Expr, ceildiv, maximum, minimum, scaled_floor
 from tests.expr.strategies import NAMES, expressions
 
@@ -64,6 +65,20 @@ def test_substitution_keeps_values(x: Expr, y: Expr, shape: dict[str, int]) -> N
     value = y.evaluate(shape)
     if value > 0:
         assert x.substitute({"a": y}).evaluate(shape) == x.evaluate({**shape, "a": value})
+
+
+@settings(deadline=None)
+@given(st.lists(expressions(), min_size=1, max_size=4), SHAPES)
+def test_atoms_that_are_known_at_a_shape_are_not_computed_again(
+    exprs: list[Expr], shape: dict[str, int]
+) -> None:
+    known: dict[Atom, int] = {}
+    assert [e.evaluate(shape, known) for e in exprs] == [e.evaluate(shape) for e in exprs]
+    for atom, value in known.items():
+        assert atom.evaluate(shape) == value
+    told = {atom: value + 1 for atom, value in known.items()}
+    for atom in told:
+        assert Expr.of(atom).evaluate(shape, told) == known[atom] + 1
 
 
 @settings(max_examples=60, deadline=None)
