@@ -13,7 +13,7 @@ from onnx_symmem.expr.domain import Domain, SymbolRange
 from onnx_symmem.expr.expression import Expr, maximum
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.memory.execution_order import priority_order
-from onnx_symmem.memory.peak import peak_of
+from onnx_symmem.memory.peak import peak, peak_of
 from onnx_symmem.memory.plan import prepare
 from onnx_symmem.memory.profile import profile
 from onnx_symmem.memory.sizes import from_written, value_sizes
@@ -316,6 +316,27 @@ def test_what_the_first_may_be_above_is_part_of_what_is_proved(two, monkeypatch)
     tiny = peak_of([Expr.const(1)], shapes.domain)
     _, written, _ = dispatched.dispatched_model(base, shapes, two.dispatch, tiny, (), limits=limits)
     assert written.overhead > bound + two.dispatch.overhead
+
+
+def test_a_file_is_read_again_unless_its_graph_is_the_one_that_was_read(monkeypatch):
+    base, limits = load_model(towers(2)), DispatchLimits(overhead=10)
+    options = OptimizeOptions(ort_level="none", verify=False)
+    two = optimize_model(base, None, {"n0": TALL["n0"], "n1": TALL["n1"]}, options)
+    shapes = infer_shapes(base.view(), two.shapes.domain)
+    read = []
+    usual = dispatched.written_peaks
+    monkeypatch.setattr(dispatched, "written_peaks", lambda m, *args: read.append(m.proto) or usual(m, *args))
+    alone = tuple(replace(v, peak=peak(v.candidate.profile, shapes.domain)) for v in two.dispatch.versions)
+    made = []
+    for versions in (alone, two.dispatch.versions):  # what each takes by itself, and in a file
+        planned = replace(two.dispatch, versions=versions, guard=0)
+        proto, written, _ = dispatched.dispatched_model(
+            base, shapes, planned, two.choice.before, two.samples, limits=limits
+        )
+        made.append((proto.graph.SerializeToString(deterministic=True), written.guard, len(read)))
+    assert [count for _, _, count in made] == [1, 3]
+    assert made[0][:2] == made[1][:2]
+    assert read[0].graph.SerializeToString(deterministic=True) == made[0][0]
 
 
 def test_how_far_the_least_of_versions_is_above_is_less_than_of_each():
