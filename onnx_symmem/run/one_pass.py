@@ -21,7 +21,7 @@ from onnx_symmem.memory.sizes import value_sizes
 from onnx_symmem.order.planner import PlannedOrder
 from onnx_symmem.order.selection import OrderChoice, choose_order
 from onnx_symmem.run.baseline import baseline_plan
-from onnx_symmem.run.per_branch import branch_rows, chosen_per_branch, never_worse_in
+from onnx_symmem.run.per_branch import branch_rows, chosen_per_branch, has_ifs, never_worse_in
 from onnx_symmem.run.written import most_above
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import ModelShapes
@@ -73,8 +73,8 @@ def against_one_pass(
     if above <= most:
         overhead = max(above, choice.overhead)
         proof = plan_le(choice.after.members, [m + overhead for m in before.members], domain)
-        mine, theirs = branch_rows(choice.chosen.profile), branch_rows(ran)
-        if proof.proved and never_worse_in(mine, theirs, domain, overhead):
+        rows = branch_rows(choice.chosen.profile), branch_rows(ran)
+        if proof.proved and (not has_ifs(ran) or never_worse_in(*rows, domain, overhead)):
             return replace(choice, before=before, proof=proof, overhead=overhead), ()
     needed = {s for m in (*before.members, *choice.after.members) for s in m.symbols()}
     known = [s for s in map(domain.completed, samples) if needed <= s.keys()]
