@@ -9,9 +9,11 @@ the best that is never worse than the last's own is written, and it is said what
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
+from onnx_symmem.errors import VerificationFailed
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.expr.plan_order import plan_le
 from onnx_symmem.graph.load import LoadedModel
@@ -26,16 +28,21 @@ from onnx_symmem.run.written import most_above
 from onnx_symmem.shapes.engine import infer_shapes
 from onnx_symmem.shapes.table import ModelShapes
 
-__all__ = ["UNLIKE", "against_one_pass", "one_pass_profile"]
+__all__ = ["UNLIKE", "about_rounding", "against_one_pass", "ran_once"]
 
 UNLIKE = (
     "sizes that data decides are others after ONNX Runtime's first pass than in the end: what would have run "
     "is counted as it is left in the end"
 )
+_ROUNDS = (
+    "ONNX Runtime changes its own graph again, and what it fuses then rounds otherwise than the model does "
+    "(float16: factors of products, whose Casts it computes ahead); `--delivery order` keeps the bits, and "
+    "so does `--ort-level none`"
+)
 _LITTLE = 256  # bytes that a file may be above, as an order may
 
 
-def one_pass_profile(
+def ran_once(
     base: LoadedModel, shapes: ModelShapes, spec: Domain, level: str, provider: str
 ) -> MemoryProfile | None:
     """The profile of a graph that ONNX Runtime wrote in one pass, with reuse of buffers.
@@ -85,3 +92,14 @@ def against_one_pass(
         f"not proved{seen}"
     )
     return replace(choice, before=before, proof=None, overhead=0, never_worse="unproved"), (words,)
+
+
+@contextmanager
+def about_rounding(again: bool) -> Iterator[None]:
+    """Says why outputs may differ, where they do and the graph is one that was changed `again`."""
+    try:
+        yield
+    except VerificationFailed as error:
+        if not again:
+            raise
+        raise VerificationFailed(f"{error}; {_ROUNDS}", error.absolute, error.relative) from error

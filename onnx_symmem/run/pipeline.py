@@ -45,7 +45,7 @@ from onnx_symmem.run.dispatched import dispatched_model
 from onnx_symmem.run.freeing import plan_freed
 from onnx_symmem.run.inputs import check_names, resolve_shape
 from onnx_symmem.run.level_delivery import ReadyForLevels, ready_for_levels
-from onnx_symmem.run.one_pass import UNLIKE, against_one_pass, one_pass_profile, planned_against
+from onnx_symmem.run.one_pass import UNLIKE, about_rounding, against_one_pass, planned_against, ran_once
 from onnx_symmem.run.optimized import OptimizedModel, OptimizeOptions
 from onnx_symmem.run.per_branch import chosen_per_branch, has_ifs
 from onnx_symmem.run.processor import mark_blocks
@@ -122,6 +122,7 @@ def optimize_model(
             if anchored and level != "none":
                 base, more = settled_baseline(base, level, options.provider, folder)
                 notices += more
+            again = base is not one_pass
         with clock.stage("shapes", "inferring shapes"):
             view = base.view()
             shapes = infer_shapes(view, spec)
@@ -135,8 +136,8 @@ def optimize_model(
                 baseline_plan(base, shapes.graph, level, options.provider, anchored, base is not model), sizes
             )
             ran: MemoryProfile | None = before
-            if one_pass is not base:
-                ran = one_pass_profile(one_pass, shapes, spec, level, options.provider)
+            if again:
+                ran = ran_once(one_pass, shapes, spec, level, options.provider)
                 notices += () if ran is not None else (UNLIKE,)
             given: Mapping[str, Sequence[int]] = {
                 "onnxruntime": before.plan.order,
@@ -262,7 +263,7 @@ def optimize_model(
                 proto = onnx.load(staged.path, format="protobuf", load_external_data=out is None)
         verified: tuple[Verification, ...] = ()
         if options.verify and staged is not None:
-            with clock.stage("verify", "verifying outputs"):
+            with clock.stage("verify", "verifying outputs"), about_rounding(again):
                 verified = _verify(
                     model, base, staged.path, shapes, choice, dispatch or levels, level, options
                 )

@@ -30,5 +30,6 @@ def halved(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _halve(tensor: TensorProto) -> None:
     if tensor.data_type == TensorProto.FLOAT:
-        half = numpy_helper.to_array(tensor).astype(np.float16)
+        most = np.finfo(np.float16).max  # masks are made of the least number
+        half = np.clip(numpy_helper.to_array(tensor), -most, most).astype(np.float16)
         tensor.CopyFrom(numpy_helper.from_array(half, tensor.name))

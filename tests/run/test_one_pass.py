@@ -8,14 +8,16 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from models.build import build
 from models.random_graph import build_random_graph
 from onnx_symmem.api import Optimized, optimize
+from onnx_symmem.errors import VerificationFailed
 from onnx_symmem.expr.domain import Domain
 from onnx_symmem.graph.load import load_model
 from onnx_symmem.order.limits import SearchLimits, within_budget
 from onnx_symmem.remat.levels import LevelOptions
 from onnx_symmem.run.measure import measure, measure_baseline
-from onnx_symmem.run.one_pass import one_pass_profile
+from onnx_symmem.run.one_pass import ran_once
 from onnx_symmem.run.optimized import OptimizeOptions
 from onnx_symmem.run.pipeline import optimize_model
 from onnx_symmem.run.several import LevelWish
@@ -66,6 +68,18 @@ def test_levels_are_held_against_one_pass_too() -> None:
     assert (found.never_worse, any("level 0 of the file" in n for n in found.notices)) == ("unproved", True)
 
 
+def test_where_the_last_graph_rounds_otherwise_it_is_said_what_keeps_the_bits(tmp_path: Path) -> None:
+    model = halved(build("decoder", layers=1))
+    with pytest.raises(
+        VerificationFailed, match="numbers differ.*rounds otherwise.*`--ort-level none`"
+    ) as met:
+        optimize(model, tmp_path / "out.onnx", delivery="anchors", search=QUICK)
+    assert met.value.absolute
+    assert list(tmp_path.iterdir()) == []
+    for kept in ({"delivery": "order"}, {"delivery": "anchors", "ort_level": "none"}):
+        assert optimize(model, tmp_path / "out.onnx", search=QUICK, **kept).figures.verified
+
+
 def _counting(name: str, first: str) -> onnx.ModelProto:
     nodes = [helper.make_node("NonZero", [first], [name]), helper.make_node("Identity", [name], ["y"])]
     inputs = [helper.make_tensor_value_info(x, TensorProto.FLOAT, ["n"]) for x in ("x", "w")]
@@ -78,5 +92,5 @@ def test_sizes_that_data_decides_have_to_be_the_same() -> None:
     model = load_model(_counting("a", "x"))
     for other, same in ((_counting("a", "x"), True), (_counting("b", "w"), False)):
         shapes = infer_shapes(load_model(other).view())
-        found = one_pass_profile(model, shapes, Domain(), "extended", "cpu")
+        found = ran_once(model, shapes, Domain(), "extended", "cpu")
         assert (found is not None) == same
