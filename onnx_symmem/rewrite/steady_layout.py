@@ -5,7 +5,9 @@ processor at hand. It does so with convolutions whose weights it holds for const
 input it knows the number of channels.
 
 - A weight that is also listed among the inputs has a default that a caller might replace, so it is no
-  constant. Nobody has to feed it, and APIs do not count it among the inputs.
+  constant. Nobody has to feed it, and APIs do not count it among the inputs. So are weights of float16 that
+  Casts read: ONNX Runtime puts these in after it has computed what is constant, and would compute them ahead
+  the next time, which holds the weights at twice their size and lets products take factors in.
 - Where others than convolutions read the weight it stays a constant, for kernels that prepare it. There the
   convolution reads `Reshape(weight, Shape(x) * 0)`, x being its own input: the same memory and, as zeros
   stand for dims that stay, the same dims.
@@ -23,7 +25,7 @@ from typing import Any
 import onnx
 from onnx import NodeProto, TensorProto, helper
 
-__all__ = ["BLOCKED_POOLS", "SteadyLayout", "convolution_weight", "steady", "unused_mark"]
+__all__ = ["BLOCKED_POOLS", "SteadyLayout", "cast_value", "convolution_weight", "steady", "unused_mark"]
 
 BLOCKED_POOLS = frozenset(("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"))
 _CONVOLUTIONS = frozenset((("", "Conv"), ("com.microsoft", "FusedConv")))
@@ -36,8 +38,8 @@ _ENDS = 15  # from this opset on Shape can say where it ends
 class SteadyLayout:
     """What is to be no constant to ONNX Runtime: names of values of the main graph.
 
-    `weights` are read by convolutions only, `shared` by others, too; `pooled` is what pools read. Nodes and
-    values that are added have `mark` in their names.
+    `weights` are read by convolutions and Casts only, `shared` by others, too; `pooled` is what pools read.
+    Nodes and values that are added have `mark` in their names.
     """
 
     mark: str
@@ -68,6 +70,11 @@ def convolution_weight(node: NodeProto) -> str:
     """The name of the weight of a convolution; of other nodes nothing."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     return node.input[1] if (domain, node.op_type) in _CONVOLUTIONS else ""
+
+
+def cast_value(node: NodeProto) -> str:
+    """The name of what a Cast reads; of other nodes nothing."""
+    return node.input[0] if node.op_type == "Cast" and node.domain in ("", "ai.onnx") else ""
 
 
 def steady(model: onnx.ModelProto, layout: SteadyLayout) -> onnx.ModelProto:

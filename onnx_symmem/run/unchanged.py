@@ -21,6 +21,7 @@ from onnx_symmem.rewrite.reticence import Reticence, reticent
 from onnx_symmem.rewrite.steady_layout import (
     BLOCKED_POOLS,
     SteadyLayout,
+    cast_value,
     convolution_weight,
     steady,
     unused_mark,
@@ -36,6 +37,7 @@ Place = tuple[tuple[str, str], ...]
 _ROUNDS = 4  # of going further from the nodes that are changed, each time twice as far
 _SILENCED = 3  # more of them, in which nothing at all is said around the nodes that are changed
 _FARTHEST = 1 << _ROUNDS
+_HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 
 def changed_nodes(model: LoadedModel, level: str, provider: str = "cpu") -> tuple[int, ...]:
@@ -85,21 +87,25 @@ def _identity(node: onnx.NodeProto) -> tuple[str, ...]:
 
 
 def kept_layout(model: LoadedModel, level: str, provider: str = "cpu") -> SteadyLayout:
-    """Which convolutions and pools of a file ONNX Runtime would lay out anew when it loads it at a level."""
+    """Which convolutions and pools of a file ONNX Runtime would lay out anew when it loads it at a level, and
+    which Casts of weights it would compute ahead."""
     graph = model.proto.graph
     found = SteadyLayout(unused_mark(model.proto))
     constant = {tensor.name for tensor in graph.initializer}
-    readers = (node for inner in graphs_of(graph) for node in inner.node)
+    halves = {tensor.name for tensor in graph.initializer if tensor.data_type in _HALVES}
+    readers = [node for inner in graphs_of(graph) for node in inner.node]
     others = {name for node in readers for name in node.input if name != convolution_weight(node)}
+    cast_only = halves - {name for node in readers for name in node.input if name != cast_value(node)}
     for _ in range(_ROUNDS):
         tried = replace(model, proto=steady(model.proto, found))
         gone = [tried.proto.graph.node[k] for k in changed_nodes(tried, level, provider)]
         weights = frozenset(name for node in gone if (name := convolution_weight(node)) in constant)
+        weights |= cast_only & {cast_value(node) for node in gone}
         pooled = {node.input[0] for node in gone if node.op_type in BLOCKED_POOLS} - found.unsaid
         more = replace(
             found,
-            weights=found.weights | (weights - others),
-            shared=found.shared | (weights & others),
+            weights=found.weights | (weights - (others - cast_only)),
+            shared=found.shared | (weights & (others - cast_only)),
             pooled=found.pooled | pooled,
         )
         if more == found:

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from models.build import build
 from onnx_symmem.api import optimize
 from onnx_symmem.errors import UnsupportedModel, UsageError
 from onnx_symmem.graph.load import load_model
@@ -19,12 +20,13 @@ from onnx_symmem.rewrite.reticence import Reticence, reticent
 from onnx_symmem.rewrite.steady_layout import SteadyLayout, steady, unused_mark
 from onnx_symmem.rewrite.value_info import write_dims
 from onnx_symmem.run import baseline
-from onnx_symmem.run.baseline import settled_baseline
+from onnx_symmem.run.baseline import settled_baseline, usable_baseline
 from onnx_symmem.run.measure import measure
 from onnx_symmem.run.processor import PROCESSOR, blocks_here
 from onnx_symmem.run.session import create_session, shipped
-from onnx_symmem.run.unchanged import changed_nodes, telling_dims
+from onnx_symmem.run.unchanged import changed_nodes, kept_layout, telling_dims
 from onnx_symmem.shapes.engine import infer_shapes
+from tests.run.half_precision import halved
 
 QUICK = within_budget(0.5, SearchLimits())
 
@@ -199,7 +201,7 @@ def test_what_is_added_takes_no_name_of_the_model() -> None:
 def test_a_graph_that_changes_again_is_planned_as_it_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = iter([(3,), (), ()])
+    left = iter([(3,), (3,), (), ()])  # as it is, and with what could keep it
     monkeypatch.setattr(baseline, "changed_nodes", lambda *_: next(left))
     model = load_model(halves())
     settled, notices = settled_baseline(model, "extended", "cpu", tmp_path)
@@ -207,6 +209,18 @@ def test_a_graph_that_changes_again_is_planned_as_it_is_left(
     assert "once more" in notices[0]
     assert "may round otherwise" in notices[0]  # so it does where Casts of float16 are in the way at first
     assert settled_baseline(settled, "extended", "cpu", tmp_path) == (settled, ())
+
+
+def test_a_graph_that_can_be_kept_is_the_last(tmp_path: Path) -> None:
+    model = load_model(halved(build("decoder", layers=1)))
+    base, _ = usable_baseline(model, "extended", "cpu", tmp_path)
+    assert changed_nodes(base, "extended")
+    assert settled_baseline(base, "extended", "cpu", tmp_path) == (base, ())
+    layout = kept_layout(base, "extended")
+    halves_of = {t.name for t in base.proto.graph.initializer if t.data_type == TensorProto.FLOAT16}
+    assert layout.weights < halves_of  # a table that others read is none of them
+    readers = {n.op_type for n in base.proto.graph.node for name in n.input if name in layout.weights}
+    assert (readers, layout.shared) == ({"Cast"}, frozenset())
 
 
 @pytest.mark.skipif(not blocks_here(), reason="convolutions have no layout of their own on this processor")
