@@ -21,8 +21,10 @@ from onnx_symmem.memory.plan import PlanInput
 from onnx_symmem.memory.profile import MemoryProfile, profile
 from onnx_symmem.memory.sizes import ValueSizes
 from onnx_symmem.order.buffers import buffer_bytes, buffer_graph
+from onnx_symmem.order.contraction import offshoots
 from onnx_symmem.order.crossover import crossings
 from onnx_symmem.order.cut_bound import peak_floor
+from onnx_symmem.order.deferral import deferrable, deferred
 from onnx_symmem.order.heuristics import HEURISTICS
 from onnx_symmem.order.limits import SearchLimits, limits_for
 from onnx_symmem.order.moments import Moments
@@ -35,6 +37,7 @@ __all__ = ["CandidateOrder", "CandidateSearch", "SearchLimits", "candidate_order
 
 _SEARCHED = "+search"
 _BY_SEGMENTS = "+segments"
+_DEFERRED = "+deferred"
 _SEGMENTS = 4  # the part of the search that is spent on segments
 _MET = 1 + 1e-3  # ratio to a bound from which on nothing is tried
 _CROSSED = 2  # the part of the search that crossed orders get
@@ -118,6 +121,7 @@ class CandidateSearch:
         self.peaks: dict[tuple[int, ...], np.ndarray] = {}
         self.floor = np.zeros(0)
         self.failed: Failures = {}
+        self.offshoots = offshoots(self.graph)
         self.exact: dict[tuple[int, ...], MemoryProfile] = {}
         for name, order in given.items():
             file = file_for_default(self.view, order)
@@ -156,12 +160,14 @@ class CandidateSearch:
         window = self.limits.window.share(_LATER if first else 1)
         spent = Spent()
         self._by_segments(floor, window, spent)
+        self._deferred(range(first, len(self.shapes)), floor)
         if self.limits.improved > 1:
             self._for_single_shapes(range(first, len(self.shapes)), floor)
         top = None if ceiling is None else np.asarray(ceiling, dtype=np.float64)
         self._around(self._starts(floor, top, _AGAIN if first else None), window, spent, floor, top)
         if not first:
             self._around(self._crossed(floor), window.share(_CROSSED), Spent(), floor, top)
+        self._deferred((), floor)
         self._spliced(floor)
 
     def _around(
@@ -218,6 +224,22 @@ class CandidateSearch:
                 self.graph, self.table, start, floor, window.share(_SEGMENTS), self.limits.seed, spent
             )
             self.add(f"{self.runs[start].name}{_BY_SEGMENTS}", found.order)
+
+    def _deferred(self, columns: Sequence[int], floor: np.ndarray) -> None:
+        """Add the best orders with results made at other places, for all shapes and for each of some."""
+        if not self.limits.deferred or len(self.offshoots) < 2:
+            return
+        peaks, moments = self._peaks(), Moments(self.graph, self.table)
+        everywhere = np.arange(len(self.shapes))
+        tasks = [(start, everywhere) for start in self._starts(floor, None, self.limits.deferred)]
+        tasks += [(_lowest(peaks, k), np.array([k])) for k in columns]
+        for done, (start, at) in enumerate(tasks):
+            self.tick("placing results", done, len(tasks))
+            if (peaks[start][at] > floor[at] * _MET).any():
+                small = deferrable(moments, start, self.offshoots)
+                order = small.expanded(deferred(small.at(at, np.maximum(floor[at], 1.0))))
+                name = self.runs[start].name
+                self.add(name if name.endswith(_DEFERRED) else name + _DEFERRED, order)
 
     def _for_single_shapes(self, columns: Sequence[int], floor: np.ndarray) -> None:
         """Search for each shape alone: what is best there may be a part of what is best everywhere."""

@@ -13,6 +13,7 @@ __all__ = ["CoverLimits", "cover"]
 
 _SETS = 20_000  # sets of plans that are compared
 _EQUAL = 1e-9
+_WITHIN = 0.5  # of the regret allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,8 @@ def _best_set(
     together = ratios[sets].min(axis=1)
     if start:
         together = np.minimum(together, ratios[list(start)].min(axis=0))
-    # What regret allows is equal, so that fewer versions, or better ones elsewhere, come first.
-    above = np.maximum(together - 1 - regret, 0.0)
+    # What is well within regret is equal. Many shapes a little above it are no better than one that is more.
+    above = np.maximum(together - 1 - _WITHIN * regret, 0.0)
     keys = np.round([together.mean(axis=1), above.max(axis=1), (above[:, :usual] ** 2).mean(axis=1)], 12)
     best = int(np.lexsort(keys)[0])
     return tuple(float(k) for k in keys[::-1, best]), (*start, *sets[best].tolist())

@@ -31,12 +31,13 @@ _SEARCHED_FROM = 0.25  # seconds below which nothing but heuristics is worth whi
 class SearchLimits:
     """How much is tried.
 
-    `shapes` steer each heuristic; the segments of `segmented` best orders are improved one by one; `improved`
-    best orders are searched around; `spliced` best ones are joined, `crossed` best ones and those for single
-    shapes crossed, with `crossings` looks (`order.crossover`); exact plans are made of the `exact` best and
-    proofs tried for the `proofs` best of these. In up to `rounds` rounds shapes that refuted an order are
-    added. For dispatch orders are searched at `unlike` shapes of other proportions, as many drawn ones, and
-    for the parts of at most `versions` versions, each within `regret`. `window` bounds one round's local
+    `shapes` steer each heuristic; the segments of `segmented` best orders are improved one by one; in
+    `deferred` best orders results are made at other places; `improved` best orders are searched around;
+    `spliced` best ones are joined, `crossed` best ones and those for single shapes crossed, with `crossings`
+    looks (`order.crossover`); exact plans are made of the `exact` best and proofs tried for the `proofs` best
+    of these. In up to `rounds` rounds shapes that refuted an order are added. For dispatch orders are made
+    for `unlike` shapes of other proportions, as many drawn ones, and the parts of at most `versions`
+    versions, each within `regret`. `window` bounds one round's local
     searches together, `floor` each bound by cuts, `bound` that by exact search at the end. `seed` draws the
     places that are searched besides the worst ones. `per_node` says that the counts grow with the graph.
     """
@@ -44,6 +45,7 @@ class SearchLimits:
     shapes: int = 8
     segmented: int = 1
     improved: int = 3
+    deferred: int = 3
     exact: int = 12
     proofs: int = 6
     spliced: int = 12
@@ -68,7 +70,7 @@ def within_budget(seconds: float, limits: SearchLimits | None = None) -> SearchL
     part = seconds / USUAL_SECONDS
     limits = _more(limits, part)
     if seconds < _SEARCHED_FROM:
-        return replace(limits, segmented=0, improved=0, rounds=0)
+        return replace(limits, segmented=0, deferred=0, improved=0, rounds=0)
     window = replace(
         limits.window,
         windows=max(8, int(limits.window.windows * min(part, 4))),
@@ -94,6 +96,7 @@ def limits_for(limits: SearchLimits, nodes: int) -> tuple[SearchLimits, str | No
         shapes=min(limits.shapes, max(1, 4 - many // 4)),
         segmented=min(limits.segmented, 1 if many < 12 else 0),
         improved=min(limits.improved, 1 if many < 12 else 0),
+        deferred=min(limits.deferred, 1 if many < 2 else 0),
         exact=min(limits.exact, max(1, 32 // (many + 1) ** 2)),
         proofs=min(limits.proofs, max(1, 6 // many)),
         rounds=min(limits.rounds, 1 if many < 4 else 0),

@@ -19,6 +19,7 @@ from onnx_symmem.order.cover import CoverLimits, cover
 from onnx_symmem.order.crossover import crossings
 from onnx_symmem.order.moments import Moments
 from onnx_symmem.order.regret import nearer
+from onnx_symmem.order.result_versions import ResultVersions
 from onnx_symmem.order.specialists import apart, shares, specialists, unlike
 from onnx_symmem.order.steering import further_shapes
 
@@ -44,9 +45,33 @@ def version_orders(search: CandidateSearch, domain: Domain) -> tuple[CandidateOr
             table = search.bytes_at(shapes)
             spread = apart(shares(table), list(range(min(_DRAWN, len(shapes)))), _SPREAD)
             table = np.hstack([search.table, table[:, spread]])
-            for name, order in _Parts(search, table, orders).found():
+            for name, order in _found(search, table, orders):
                 orders.append(search.add(name, order))
     return tuple(search.candidate(order) for order in dict.fromkeys(orders))
+
+
+def _found(
+    search: CandidateSearch, table: np.ndarray, orders: Sequence[tuple[int, ...]]
+) -> list[tuple[str, tuple[int, ...]]]:
+    """Orders with names; `table` are bytes (buffers, shapes), first at the shapes searched before."""
+    limits, floor, first = search.limits, search.floor_at(table), len(search.shapes)
+    # Shapes of other proportions than those that were searched, and some as they are drawn.
+    columns = [*unlike(shares(table), first, limits.unlike), *range(first, first + limits.unlike)]
+    columns = [k for k in dict.fromkeys(columns) if k < table.shape[1]]
+    single = specialists(
+        search.graph, table[:, columns], orders, floor[columns], limits.window.share(_SPECIAL), limits.seed,
+        lambda done, total: search.tick("improving orders at one shape", done, total),
+    )  # fmt: skip
+    pool = list(dict.fromkeys([*orders, *single]))
+    regret = CoverLimits(limits.versions).regret
+    results = ResultVersions(Moments(search.graph, table), pool, floor, regret)
+    if results.possible and results.at_shapes([*range(first), *columns], search.tick):
+        parts = [results.orders[k] for k in sorted(results.versions(limits.versions, search.tick))]
+    else:
+        parts = _Parts(search, table, pool).found()
+    return [("search@one shape", o) for o in pool[len(orders) :]] + [
+        ("search@part of the domain", order) for order in parts if order not in pool
+    ]
 
 
 class _Parts:
@@ -68,11 +93,9 @@ class _Parts:
             self.orders.append(order)
             self.peaks = np.vstack([self.peaks, self._peak(order)])
 
-    def found(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Orders that were not known before, with names: for single shapes, and versions for parts."""
+    def found(self) -> list[tuple[int, ...]]:
+        """Versions for parts of the domain."""
         known = len(self.orders)
-        self._single_shapes()
-        single = len(self.orders)
         limits = CoverLimits(self.search.limits.versions)
         for number in range(_ROUNDS):
             self.search.tick("improving orders for parts of the domain", number, _ROUNDS)
@@ -90,10 +113,7 @@ class _Parts:
             if len(self.orders) == before:
                 break
         # Of all that were made for parts those that would be picked are of use.
-        last = {k for k in self._picked(limits) if k >= single}
-        return [("search@one shape", o) for o in self.orders[known:single]] + [
-            ("search@part of the domain", self.orders[k]) for k in sorted(last)
-        ]
+        return [self.orders[k] for k in sorted(self._picked(limits)) if k >= known]
 
     def _picked(self, limits: CoverLimits) -> tuple[int, ...]:
         """Versions as they would be chosen from the orders that are the best somewhere."""
@@ -101,21 +121,6 @@ class _Parts:
         above = (np.maximum(self.peaks / np.maximum(self.peaks.min(axis=0), 1.0) - 1, 0.0) ** 2).sum(axis=1)
         rows = list(dict.fromkeys([*best, *np.argsort(above, kind="stable").tolist()]))[:_MOST]
         return tuple(rows[k] for k in cover(self.peaks[rows], limits, free=True))
-
-    def _single_shapes(self) -> None:
-        """Orders for single shapes that are unlike those that were searched."""
-        search = self.search
-        first = len(search.shapes)
-        most = search.limits.unlike
-        columns = list(dict.fromkeys([*unlike(self.shares, first, most), *range(first, first + most)]))
-        columns = [k for k in columns if k < self.table.shape[1]]
-        table = self.table[:, columns]
-        for order in specialists(
-            search.graph, table, self.orders, search.floor_at(table), search.limits.window.share(_SPECIAL),
-            search.limits.seed,
-            lambda done, total: search.tick("improving orders at one shape", done, total),
-        ):  # fmt: skip
-            self._add(order)
 
     def _above(self, versions: Sequence[int]) -> float:
         """The most that several versions are above the best known, as a part of it."""

@@ -79,3 +79,50 @@ def all_orders(graph: BufferGraph) -> Iterator[tuple[int, ...]]:
                 yield from extend((*order, node))
 
     yield from extend(())
+
+
+def training(layers: int) -> BufferGraph:
+    """A chain of layers forwards, then backwards; each layer's weight gradient is made, then transposed.
+
+    Nodes: `layers` activations, the loss, then per layer from the last one: the gradient of its input, the
+    raw gradient of its weight, and that transposed, an output.
+    """
+    reads: list[list[int]] = [[k - 1] if k else [] for k in range(layers)]
+    reads.append([layers - 1])
+    passed = layers
+    for layer in reversed(range(layers)):
+        own = layer - 1 if layer else layer
+        first = len(reads)
+        reads += [[passed, layer], [passed, own], [first + 1]]
+        passed = first
+    return buffers(reads)
+
+
+def training_bytes(layers: int, activation: float, weights: Sequence[float]) -> list[float]:
+    """Bytes of `training`'s buffers: activations and their gradients alike, weights layer by layer."""
+    backwards = [[activation, weights[layer], weights[layer]] for layer in reversed(range(layers))]
+    return [*[activation] * (layers + 1), *(b for row in backwards for b in row)]
+
+
+def sorts(graph: BufferGraph, order: Sequence[int]) -> bool:
+    """Whether it is a topological order of all nodes."""
+    place = {node: k for k, node in enumerate(order)}
+    return len(place) == len(order) == graph.size and all(
+        place[p] < place[n] for n in range(graph.size) for p in graph.predecessors[n]
+    )
+
+
+def random_order(graph: BufferGraph, seed: int) -> tuple[int, ...]:
+    """A topological order of all nodes, drawn."""
+    rng = np.random.default_rng(seed)
+    waiting = [len(p) for p in graph.predecessors]
+    ready: list[int] = [k for k in range(graph.size) if not waiting[k]]
+    order: list[int] = []
+    while ready:
+        node = ready.pop(int(rng.integers(len(ready))))
+        order.append(node)
+        for after in graph.successors[node]:
+            waiting[after] -= 1
+            if not waiting[after]:
+                ready.append(after)
+    return tuple(order)

@@ -8,7 +8,7 @@ from onnx_symmem.order.oracle import least_peak
 from onnx_symmem.order.problem import restriction
 from onnx_symmem.order.valleys import ValleySearch
 from onnx_symmem.order.window import improve_order
-from tests.order.graphs import all_orders, peak, random_graph
+from tests.order.graphs import all_orders, peak, random_graph, random_order
 from tests.order.test_valleys import moments
 
 
@@ -28,20 +28,6 @@ def random_wiring(seed, nodes):
         tuple(map(tuple, before)), tuple(after), tuple(range(nodes)), tuple(after), pinned, ()
     )
     return graph, [int(b) for b in rng.integers(1, 50, nodes)]
-
-
-def random_order(graph, seed):
-    rng = np.random.default_rng(seed)
-    waiting = [len(p) for p in graph.predecessors]
-    ready, order = [k for k in range(graph.size) if not waiting[k]], []
-    while ready:
-        node = ready.pop(int(rng.integers(len(ready))))
-        order.append(node)
-        for after in graph.successors[node]:
-            waiting[after] -= 1
-            if not waiting[after]:
-                ready.append(after)
-    return tuple(order)
 
 
 @pytest.mark.parametrize("seed", range(12))

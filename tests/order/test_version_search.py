@@ -86,7 +86,7 @@ def test_two_versions_are_made_to_do_for_three_shapes(way, monkeypatch):
         floor_at=lambda table: np.zeros(table.shape[1]),
     )  # fmt: skip
     known = [in_parts(3, {0, 1, 2} - {part}) for part in range(3)]
-    found = known + [order for _, order in version_search._Parts(search, table, known).found()]
+    found = known + version_search._Parts(search, table, known).found()
     moments = Moments(graph, table)
     peaks = np.array([moments.along(order).max(axis=0) for order in found])
     best = moments.along(in_parts(3, set())).max(axis=0)
