@@ -31,9 +31,10 @@ def cover(
 ) -> tuple[int, ...]:
     """Rows of `peaks`, (plans, shapes), whose least is near the least of all rows at every column.
 
-    Row 0 is one of them unless `free`. As few as can be; where `limits.versions` are too few, those that are
-    nearest at the first `usual` columns, by the squares of what is above regret, then at the worst. Row 0
-    alone where others gain too little over it at the usual ones.
+    Row 0 is one of them; if `free`, only where that keeps all within regret. As few as can be; where
+    `limits.versions` are too few, those that are nearest at the first `usual` columns, by the squares of what
+    is above half the regret, then at the worst. Row 0 alone where others gain too little over it at the usual
+    ones.
     """
     usual = peaks.shape[1] if usual is None else usual
     ratios = peaks / np.maximum(peaks.min(axis=0), 1.0)
@@ -51,6 +52,8 @@ def cover(
             for start in starts
         ]  # fmt: skip
         best = min(found)[1]
+        if ratios[list(found[-1][1])].min(axis=0).max() <= 1 + limits.regret:
+            best = found[-1][1]  # row 0 is what is proved by itself: others need a reason
         together = ratios[list(best)].min(axis=0)
         if (together >= now - _EQUAL).all():
             break

@@ -70,3 +70,18 @@ def test_too_many_sets_are_not_all_looked_at(monkeypatch):
     assert _cover(peaks, 3, 4) == (0, 2, 3)
     monkeypatch.setattr("onnx_symmem.order.cover._SETS", 1)
     assert 1 in _cover(peaks, 3, 4)
+
+
+def test_the_first_is_kept_where_it_is_within_regret_and_left_out_where_it_is_not():
+    # Two others are the best, the first is nearly as good as one of them.
+    for above, picked in ((1.0015, (0, 2)), (1.01, (1, 2))):
+        peaks = np.array([[1000 * above, 2000], [1000, 2000], [2000, 1000]])
+        assert cover(peaks, CoverLimits(), free=True) == picked
+
+
+def test_many_shapes_just_above_regret_are_no_better_than_one_that_is_more():
+    # Beside the first either order does: one is good but at one shape, the other misses all by a little.
+    one = np.full(10, 1000.0)
+    one[0] = 1011.0
+    peaks = np.array([[2000.0] * 10 + [1000], [*one, 2000], [1003.5] * 10 + [2000]])
+    assert cover(peaks, CoverLimits(versions=2), free=True) == (0, 1)
