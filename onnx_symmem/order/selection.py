@@ -46,10 +46,10 @@ class OrderChoice:
     """The order that is kept.
 
     `never_worse` is proved, or kept (the order that would have run, because nothing better was proved); a
-    stage that compares with another graph later may call it unproved. `before` and `after` are the peaks of the plan that would have run and of the chosen one, `proof` that the
-    second is never larger. `witnesses` are shapes at which better-looking orders are worse than what would
-    have run. `overhead` are bytes by which the chosen one may be above after all, at some shape; the proof
-    is about that.
+    stage that compares with another graph later may call it unproved. `before` and `after` are the peaks of
+    the plan that would have run and of the chosen one, `proof` that the second is never larger. `witnesses`
+    are shapes at which better-looking orders are worse than what would have run. `overhead` are bytes by
+    which the chosen one may be above after all, at some shape; the proof is about that.
     """
 
     chosen: CandidateOrder
