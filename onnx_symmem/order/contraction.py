@@ -91,7 +91,8 @@ def contraction(moments: Moments, order: Sequence[int], moving: Sequence[Sequenc
     for buffer in np.flatnonzero(sizes.any(axis=1)).tolist():
         made = int(unit[graph.producer[buffer]])
         users = sorted({int(unit[r]) for r in graph.readers[buffer]})
-        if graph.pinned[buffer] or any(user != made for user in users):
+        # What is made and dies in one run is counted with it; a moving node has nothing but its buffers.
+        if graph.pinned[buffer] or made >= len(runs) or any(user != made for user in users):
             producer.append(made)
             readers.append(tuple(users) or (made,))
             rows.append(buffer)

@@ -31,7 +31,7 @@ def cover(
 ) -> tuple[int, ...]:
     """Rows of `peaks`, (plans, shapes), whose least is near the least of all rows at every column.
 
-    Row 0 is one of them; if `free`, only where that keeps all within regret. As few as can be; where
+    Row 0 is one of them; if `free`, only where that keeps all within regret. As few as keep that; where
     `limits.versions` are too few, those that are nearest at the first `usual` columns, by the squares of what
     is above half the regret, then at the worst. Row 0 alone where others gain too little over it at the usual
     ones.
@@ -75,6 +75,8 @@ def _best_set(
         together = np.minimum(together, ratios[list(start)].min(axis=0))
     # What is well within regret is equal. Many shapes a little above it are no better than one that is more.
     above = np.maximum(together - 1 - _WITHIN * regret, 0.0)
-    keys = np.round([together.mean(axis=1), above.max(axis=1), (above[:, :usual] ** 2).mean(axis=1)], 12)
+    squares = (above[:, :usual] ** 2).mean(axis=1)
+    outside = together.max(axis=1) > 1 + regret
+    keys = np.round([together.mean(axis=1), above.max(axis=1), squares, outside], 12)
     best = int(np.lexsort(keys)[0])
     return tuple(float(k) for k in keys[::-1, best]), (*start, *sets[best].tolist())

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from onnx_symmem.order.buffers import BufferGraph
 from onnx_symmem.order.contraction import contraction, offshoots
 from onnx_symmem.order.moments import Moments
 from tests.order.graphs import buffers, random_graph, random_order, sorts, training
@@ -79,3 +80,19 @@ def test_what_moves_may_begin_right_after_what_it_reads():
     moments = Moments(graph, np.ones((6, 1)))
     small = contraction(moments, (0, 1, 2, 3, 4, 5), [(4,)])
     assert (0, 1) in small.units
+
+
+def test_a_result_that_only_its_own_node_holds_counts_where_that_node_moves():
+    # 1 makes what nobody reads and may overwrite what 0 made: it dies with it.
+    graph = BufferGraph(
+        ((), (0,), (0,)),
+        ((1, 2), (), ()),
+        (0, 1, 2),
+        ((1, 2), (1,), ()),
+        (False, False, True),
+        ((1, 1, 0),),
+    )
+    moments = Moments(graph, np.array([[100.0], [100.0], [10.0]]))
+    for order in ((0, 1, 2), (0, 2, 1)):
+        small = contraction(moments, order, [(1,)])
+        assert small.moments.along(small.order).max() == moments.along(order).max()

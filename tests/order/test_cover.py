@@ -85,3 +85,19 @@ def test_many_shapes_just_above_regret_are_no_better_than_one_that_is_more():
     one[0] = 1011.0
     peaks = np.array([[2000.0] * 10 + [1000], [*one, 2000], [1003.5] * 10 + [2000]])
     assert cover(peaks, CoverLimits(versions=2), free=True) == (0, 1)
+
+
+def test_what_keeps_all_within_regret_comes_before_what_is_nearer_on_the_whole():
+    # Two orders beside the first: one all but a shape that is a little above regret, the other never above it.
+    one = np.full((3, 21), 1000.0)
+    one[0] = 1001.9
+    one[0, 0] = 1050.0
+    one[1, 0] = 1002.2
+    one[2, 1:] = 1001.9
+    for versions in (2, 3, 4):
+        assert cover(one, CoverLimits(versions)) == (0, 2)
+
+
+def test_regret_counts_at_shapes_that_are_not_usual_too():
+    peaks = np.array([[1050, 1050, 1020], [1000, 1000, 1010], [1000, 1001.5, 1000], [1100, 1100, 1000]])
+    assert cover(peaks, CoverLimits(2), usual=2) == (0, 2)
