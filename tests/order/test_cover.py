@@ -88,7 +88,7 @@ def test_many_shapes_just_above_regret_are_no_better_than_one_that_is_more():
 
 
 def test_what_keeps_all_within_regret_comes_before_what_is_nearer_on_the_whole():
-    # Two orders beside the first: one all but a shape that is a little above regret, the other never above it.
+    # Two orders beside the first: one is a little above regret at one shape, the other nowhere.
     one = np.full((3, 21), 1000.0)
     one[0] = 1001.9
     one[0, 0] = 1050.0
