@@ -37,9 +37,10 @@ class SearchLimits:
     looks (`order.crossover`); exact plans are made of the `exact` best and proofs tried for the `proofs` best
     of these. In up to `rounds` rounds shapes that refuted an order are added. For dispatch orders are made
     for `unlike` shapes of other proportions, as many drawn ones, and the parts of at most `versions`
-    versions, each within `regret`. `window` bounds one round's local
-    searches together, `floor` each bound by cuts, `bound` that by exact search at the end. `seed` draws the
-    places that are searched besides the worst ones. `per_node` says that the counts grow with the graph.
+    versions, each within `regret`; results are placed for them with `placing` looks
+    (`order.result_versions`). `window` bounds one round's local searches together, `floor` each bound by
+    cuts, `bound` that by exact search at the end. `seed` draws the places that are searched besides the worst
+    ones. `per_node` says that the counts grow with the graph.
     """
 
     shapes: int = 8
@@ -51,6 +52,7 @@ class SearchLimits:
     spliced: int = 12
     crossed: int = 3
     crossings: int = 30_000_000
+    placing: int = 75_000_000
     unlike: int = 40
     versions: int = 4
     regret: RegretLimits = field(default_factory=RegretLimits)
@@ -110,6 +112,7 @@ def limits_for(limits: SearchLimits, nodes: int) -> tuple[SearchLimits, str | No
         floor=replace(limits.floor, nodes=min(limits.floor.nodes, max(8, 160 // many))),
         bound=replace(limits.bound, work=limits.bound.work // (many + 1)),
         crossings=limits.crossings // many**3,
+        placing=limits.placing // many**3,
     )
     return lowered, f"searched less than usual for an order: the graph has {nodes:,} nodes, over {_FULL:,}"
 
@@ -128,5 +131,6 @@ def _more(limits: SearchLimits, part: float) -> SearchLimits:
         window=window,
         bound=replace(bound, work=int(bound.work * part)),
         crossings=int(limits.crossings * part),
+        placing=int(limits.placing * part),
         regret=replace(limits.regret, work=int(limits.regret.work * part)),
     )

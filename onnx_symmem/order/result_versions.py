@@ -37,11 +37,20 @@ _CHANGED = 1e-12
 
 
 class ResultVersions:
-    """The search; `table` are bytes (buffers, shapes), `floor` bytes per shape that no order is below."""
+    """The search; `moments` have bytes (buffers, shapes), `floor` is bytes per shape that no order is below.
+
+    Placing ends after about `looks` at bytes (steps times shapes); what is known by then is chosen from.
+    """
 
     def __init__(
-        self, moments: Moments, orders: Sequence[tuple[int, ...]], floor: np.ndarray, regret: float
+        self,
+        moments: Moments,
+        orders: Sequence[tuple[int, ...]],
+        floor: np.ndarray,
+        regret: float,
+        looks: int = 1 << 62,
     ) -> None:
+        self.left = looks
         self.moments, self.floor, self.near = moments, np.maximum(floor, 1.0), 1 + _NEAR * regret
         self.shares = shares(moments.sizes)
         self.groups = offshoots(moments.graph)
@@ -64,7 +73,7 @@ class ResultVersions:
             tick("placing results at one shape", done, len(every))
             least = now = float(self.peaks[:, k].min())
             for start in np.argsort(self.peaks[:, k], kind="stable").tolist()[:_STARTS]:
-                if now <= self.floor[k] * _MET or misses >= _MISSES:
+                if now <= self.floor[k] * _MET or misses >= _MISSES or self.left <= 0:
                     break
                 order, peak = self._placed(start, np.array([k]), self.floor)
                 misses += 1
@@ -78,7 +87,7 @@ class ResultVersions:
             goal = self._goal()
             above = _above(self.peaks[:, region] / goal[region])
             start = int(above.argmin())
-            if above[start] > _CHANGED:
+            if above[start] > _CHANGED and self.left > 0:
                 order, peak = self._placed(start, region, goal)
                 if float(_above(peak[region] / goal[region])) < above[start]:
                     self._add(order, peak)
@@ -119,6 +128,7 @@ class ResultVersions:
         if start not in self.contracted:
             self.contracted[start] = deferrable(self.moments, self.orders[start], self.groups)
         small = self.contracted[start]
+        self.left -= len(small.moving) * len(small.units) * len(shapes)
         units = deferred(small.at(shapes, goal[shapes]), None if others is None else others[shapes])
         return small.expanded(units), small.moments.along(units).max(axis=0, initial=0.0)
 
@@ -194,7 +204,7 @@ class ResultVersions:
             now = np.minimum(self.peaks[start] / goal, others)
             worst = np.argsort(-now[own], kind="stable")[: _LANES // 2].tolist()
             lanes = own[apart(self.shares[:, own], worst, _LANES)]
-            for _ in range(_REPEATS):
+            for _ in range(_REPEATS if self.left > 0 else 0):
                 order, peak = self._placed(start, lanes, goal, others)
                 left = np.maximum(np.minimum(peak / goal, others) - 1, 0.0) ** 2
                 if left.sum() < best[0]:

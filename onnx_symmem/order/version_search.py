@@ -2,7 +2,8 @@
 
 One order for all shapes gives way wherever another shape asks for it; a version has to be good only where it
 runs. So versions are chosen for shapes as they are run, each is searched for again at the shapes where it is
-the best of them, and they are chosen again, until nothing is gained (Lloyd's way to k-medians).
+the best of them, and they are chosen again, until nothing is gained (Lloyd's way to k-medians). Graphs whose
+results may wait for each other have a way of their own (`order.result_versions`).
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def _found(
     )  # fmt: skip
     pool = list(dict.fromkeys([*orders, *single]))
     regret = CoverLimits(limits.versions).regret
-    results = ResultVersions(Moments(search.graph, table), pool, floor, regret)
+    results = ResultVersions(Moments(search.graph, table), pool, floor, regret, limits.placing)
     if results.possible and results.at_shapes([*range(first), *columns], search.tick):
         parts = [results.orders[k] for k in sorted(results.versions(limits.versions, search.tick))]
     else:

@@ -120,9 +120,9 @@ def most_above(
     shapes = [s for s in (*samples, *domain.samples(_DRAWN, symbols=needed)) if needed <= s.keys()]
 
     def above(shape: Mapping[str, int]) -> int:
-        known: dict[Atom, int] = {}
-        least = min(max(e.evaluate(shape, known) for e in plan) for plan in plans)
-        return least - max(e.evaluate(shape, known) for e in others)
+        values: dict[Atom, int] = {}
+        least = min(max(e.evaluate(shape, values) for e in plan) for plan in plans)
+        return least - max(e.evaluate(shape, values) for e in others)
 
     size = max(0, *map(above, shapes)) if shapes else 0
     for _ in range(_PROOFS):

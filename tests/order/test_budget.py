@@ -44,6 +44,7 @@ def test_more_seconds_never_mean_less_work_and_none_means_heuristics():
         assert less.window.work < more.window.work
         assert less.window.pairs < more.window.pairs
         assert less.bound.work < more.bound.work
+        assert less.placing < more.placing
         assert less.window.windows <= more.window.windows
     nothing = within_budget(0)
     assert (nothing.improved, nothing.rounds, nothing.bound.work) == (0, 0, 0)

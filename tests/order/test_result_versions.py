@@ -12,14 +12,14 @@ def _tick(*_):
     pass
 
 
-def _search(sizes=SIZES, regret=0.002):
+def _search(sizes=SIZES, regret=0.002, looks=1 << 62):
     """Weights that grow and shrink from layer to layer, and as many shapes as sizes of activations."""
     graph = training(LAYERS)
     weights = [40.0 + 30 * np.sin(2 * k) for k in range(LAYERS)]
     table = np.array([training_bytes(LAYERS, a, weights) for a in sizes]).T
     moments = Moments(graph, table)
     floor = np.zeros(len(sizes))
-    return ResultVersions(moments, [tuple(range(graph.size))], floor, regret)
+    return ResultVersions(moments, [tuple(range(graph.size))], floor, regret, looks)
 
 
 def _ratios(search, picked):
@@ -82,3 +82,15 @@ def test_the_same_again_is_the_same():
         search.at_shapes(range(len(SIZES)), _tick)
         found.append([search.orders[k] for k in search.versions(3, _tick)])
     assert found[0] == found[1]
+
+
+def test_looks_bound_the_search():
+    none = _search(looks=0)
+    none.at_shapes(range(len(SIZES)), _tick)
+    assert none.versions(4, _tick) == (0,)
+    assert len(none.orders) == 1
+    few, all_of_them = _search(looks=20_000), _search()
+    for search in (few, all_of_them):
+        search.at_shapes(range(len(SIZES)), _tick)
+        assert len(search.versions(4, _tick)) <= 4
+    assert 1 < len(few.orders) < len(all_of_them.orders)
