@@ -16,10 +16,9 @@ import numpy as np
 
 from onnx_symmem.order.buffers import BufferGraph
 from onnx_symmem.order.moments import Moments
+from onnx_symmem.order.problem import result_groups
 
 __all__ = ["Contraction", "contraction", "offshoots"]
-
-_MOST = 32  # nodes of an offshoot
 
 
 @dataclass(frozen=True)
@@ -49,23 +48,8 @@ class Contraction:
 
 
 def offshoots(graph: BufferGraph) -> tuple[tuple[int, ...], ...]:
-    """Groups of nodes that lead to one last node only, which belongs to its group, as each weight's gradient.
-
-    Nothing waits for them: each may run at any time after what it reads was made. No two share a node. Groups
-    of many nodes are left out.
-    """
-    found: list[tuple[int, ...]] = []
-    for last in (node for node, after in enumerate(graph.successors) if not after):
-        group = {last}
-        stack = [last]
-        while stack and len(group) <= _MOST:
-            for node in graph.predecessors[stack.pop()]:
-                if node not in group and all(after in group for after in graph.successors[node]):
-                    group.add(node)
-                    stack.append(node)
-        if len(group) <= _MOST:
-            found.append(tuple(sorted(group)))
-    return tuple(found)
+    """Groups of nodes that nothing else waits for (`order.problem.result_groups`)."""
+    return result_groups(graph.predecessors, graph.successors)
 
 
 def contraction(moments: Moments, order: Sequence[int], moving: Sequence[Sequence[int]]) -> Contraction:

@@ -16,7 +16,11 @@ import numpy as np
 from onnx_symmem.order.buffers import BufferGraph
 from onnx_symmem.order.moments import Moments
 
-__all__ = ["OrderProblem", "completed", "nodes_of_window", "restriction", "window"]
+__all__ = [
+    "OrderProblem", "ancestors", "completed", "nodes_of_window", "restriction", "result_groups", "window",
+]  # fmt: skip
+
+_MOST = 32  # nodes of a result's group
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,6 +168,44 @@ def restriction(graph: BufferGraph, sizes: np.ndarray, kept: Iterable[int]) -> O
         tuple(place[graph.producer[b]] for b in rows), sizes[rows].reshape(len(rows), sizes.shape[1]),
         needs, makes, np.zeros(sizes.shape[1]),
     )  # fmt: skip
+
+
+def ancestors(problem: OrderProblem) -> tuple[int, ...]:
+    """Per node, the set of all nodes that have to run before it, as bits."""
+    found = [0] * len(problem.nodes)
+    left = [len(p) for p in problem.before]
+    stack = [k for k, count in enumerate(left) if not count]
+    while stack:
+        node = stack.pop()
+        for earlier in problem.before[node]:
+            found[node] |= found[earlier] | 1 << earlier
+        for later in problem.after[node]:
+            left[later] -= 1
+            if not left[later]:
+                stack.append(later)
+    return tuple(found)
+
+
+def result_groups(
+    before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]
+) -> tuple[tuple[int, ...], ...]:
+    """Groups of nodes that lead to one last node only, which belongs to its group, as each weight's gradient.
+
+    Nothing waits for them: each may run at any time after what it reads was made. No two share a node. Groups
+    of many nodes are left out. `before` and `after` are each node's neighbours.
+    """
+    found: list[tuple[int, ...]] = []
+    for last in (node for node, later in enumerate(after) if not later):
+        group = {last}
+        stack = [last]
+        while stack and len(group) <= _MOST:
+            for node in before[stack.pop()]:
+                if node not in group and all(later in group for later in after[node]):
+                    group.add(node)
+                    stack.append(node)
+        if len(group) <= _MOST:
+            found.append(tuple(sorted(group)))
+    return tuple(found)
 
 
 def _reversed(before: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:

@@ -1,10 +1,11 @@
 """Lower bound of every order's peak at single shapes, by exact search: what no minimum cut can tell.
 
-A minimum cut lets every node run at its own best moment; an order has to get from one to the next. Around the
-worst step of the best order known, nodes are kept (`order.problem`) and all their orders are searched
-(`order.valleys`): where none is below a cap, no order of the graph is. Buffers that are small beside the
-peak count as nothing, which bounds no less often and leaves far fewer orders. A bound holds at its shape
-only.
+A minimum cut lets every node run at its own best moment; an order has to get from one to the next. Nodes are
+kept (`order.problem`) and all their orders are searched (`order.valleys`): where none is below a cap, no
+order of the graph is. Kept are the nodes of all results that may be made at any time, with what makes their
+operands, as where such results come last decides in training; then more and more nodes around the worst step
+of the best order known. Buffers that are small beside the peak count as nothing, which bounds no less often
+and leaves far fewer orders, as do `order.absorption` and `order.twins`. A bound holds at its shape only.
 """
 
 from __future__ import annotations
@@ -14,16 +15,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from onnx_symmem.order.absorption import absorbed
 from onnx_symmem.order.buffers import BIT_SET_NODES, BufferGraph
+from onnx_symmem.order.contraction import offshoots
 from onnx_symmem.order.moments import Moments
 from onnx_symmem.order.problem import restriction
+from onnx_symmem.order.twins import twins_in_turn
 from onnx_symmem.order.valleys import ValleySearch
 
 __all__ = ["SMALL", "ShapeBound", "ShapeLimits", "shape_bound"]
 
 SMALL = 2.0**-10  # of the peak: smaller buffers count as nothing
+_SMALLER = 2.0**-15  # the same among results that may be made at any time, of which there are many
+_ABSORBED = 2.0**-12  # of the peak: what smaller nodes hold while they run may be left out
 # A part of an order ends where less than this of its peak is live.
 _VALLEYS = (0.8, 0.65, 0.5, 0.3, 0.15, 0.05, 0.0)
+_ABSORBABLE = 2  # times the limit of nodes: so many may be kept to begin with
 _CLOSE = 1 + 2.0**-7  # a bound that is so near is not worked on
 _TRIES = 10  # caps per set of nodes
 _ATTEMPT = 2 / 3  # of the work for a shape that one of them may take
@@ -104,14 +111,16 @@ class _Shape:
     ) -> None:
         self.graph, self.order, self.live, self.limits, self.share = graph, order, live, limits, share
         self.peak = float(live.max())
-        self.sizes = np.where(sizes > self.peak * SMALL, sizes, 0.0)[:, None]
+        self.sizes = sizes[:, None]
         self.work = 0
         self.bound = 0.0
         self.nodes: tuple[int, ...] = ()
 
     def search(self, floor: float) -> None:
-        """Keep more and more nodes around the worst step, until the bound is near the peak."""
+        """Keep the results that may wait, then more and more nodes around the worst step, until the bound is
+        near the peak."""
         self.bound = floor
+        self._raise(self._results(), _SMALLER)
         at = int(self.live.argmax())
         seen: set[tuple[int, int]] = set()
         for part in _VALLEYS:
@@ -121,19 +130,26 @@ class _Shape:
             if (start, end) in seen or self.bound * _CLOSE >= self.peak or self.work >= self.share:
                 continue
             seen.add((start, end))
-            kept = self._kept(start, end)
-            if len(kept) <= self.limits.nodes:
-                self._raise(ValleySearch(restriction(self.graph, self.sizes, kept)))
+            self._raise(self._kept(start, end), SMALL)
+
+    def _results(self) -> list[int]:
+        """The nodes that nothing waits for, those that make what they read, and all that make outputs."""
+        graph = self.graph
+        kept = {node for group in offshoots(graph) for node in group}
+        kept |= {graph.producer[b] for node in kept for b in graph.reads[node]}
+        kept |= {graph.producer[b] for b in np.flatnonzero(graph.pinned).tolist()}
+        return sorted(kept)
 
     def _kept(self, start: int, end: int) -> list[int]:
         """The nodes of some steps that touch buffers, and those that made what they find."""
         graph, place = self.graph, {node: k for k, node in enumerate(self.order)}
+        counted = self.sizes[:, 0] > self.peak * SMALL
         kept = {
             node
             for node in self.order[start:end]
-            if any(self.sizes[b, 0] for b in (*graph.makes[node], *graph.reads[node]))
+            if any(counted[b] for b in (*graph.makes[node], *graph.reads[node]))
         }
-        for buffer in np.flatnonzero(self.sizes[:, 0]).tolist():
+        for buffer in np.flatnonzero(counted).tolist():
             made = place[graph.producer[buffer]]
             if made < start and (
                 graph.pinned[buffer] or any(place[r] >= start for r in graph.readers[buffer])
@@ -141,8 +157,15 @@ class _Shape:
                 kept.add(graph.producer[buffer])
         return sorted(kept)
 
-    def _raise(self, program: ValleySearch) -> None:
-        """The highest cap found below which there is no order."""
+    def _raise(self, kept: Sequence[int], small: float) -> None:
+        """The highest cap found below which the kept nodes have no order."""
+        if len(kept) > _ABSORBABLE * self.limits.nodes:
+            return
+        sizes = np.where(self.sizes > self.peak * small, self.sizes, 0.0)
+        part = absorbed(restriction(self.graph, sizes, kept), np.array([self.peak * _ABSORBED]))
+        if len(part.problem.nodes) > self.limits.nodes:
+            return
+        program, slack = ValleySearch(twins_in_turn(part.problem)), float(part.slack[0])
         cap, low = self.peak, self.bound
         truncated = False
         for _ in range(_TRIES):
@@ -150,11 +173,11 @@ class _Shape:
                 return
             tried = (low + cap) // 2 if truncated else cap
             found = program.below_caps(
-                np.array([tried]), min(self.share - self.work, int(self.share * _ATTEMPT))
+                np.array([tried + slack]), min(self.share - self.work, int(self.share * _ATTEMPT))
             )
             self.work += found.work
             if found.order is not None:
-                cap = min(cap, _peak(program, found.order))
+                cap = min(cap, _peak(program, found.order) - slack)
                 continue
             if not found.exact:
                 if truncated and tried <= low * _CLOSE:
@@ -162,7 +185,7 @@ class _Shape:
                 truncated, cap = True, tried
                 continue
             if tried > self.bound:
-                self.bound, self.nodes = tried, program.problem.nodes
+                self.bound, self.nodes = tried, tuple(kept)
             low = tried
 
 
