@@ -30,6 +30,7 @@ PARTS: Mapping[str, str] = {
     "node_shapes": "inferred dims of ONNX's node tests at random sizes, 0 and 1 among them",
     "edge_shapes": "inferred dims of the corpus at sizes 0, 1, 2 and 3 against real runs",
     "exact_shapes": "the plan for all shapes against plans made for single shapes",
+    "orders_needed": "pairs of shapes at which no order is near both plans, and how many orders it takes",
     "verdicts": "how symbolic comparisons come out, by tier, graph and domain width",
     "algebra": "how fast sizes are compared, read and printed, beside sympy",
     "ablation": "what each part of the search is worth, by domain width",

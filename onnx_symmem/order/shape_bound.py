@@ -5,7 +5,7 @@ kept (`order.problem`) and all their orders are searched (`order.valleys`): wher
 order of the graph is. Kept are the nodes of all results that may be made at any time, with what makes their
 operands, as where such results come last decides in training; then more and more nodes around the worst step
 of the best order known. Buffers that are small beside the peak count as nothing, which bounds no less often
-and leaves far fewer orders, as do `order.absorption` and `order.twins`. A bound holds at its shape only.
+and leaves far fewer orders. A bound holds at its shape only.
 """
 
 from __future__ import annotations
@@ -15,22 +15,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnx_symmem.order.absorption import absorbed
 from onnx_symmem.order.buffers import BIT_SET_NODES, BufferGraph
-from onnx_symmem.order.contraction import offshoots
+from onnx_symmem.order.kept_search import KeptSearch, result_nodes
 from onnx_symmem.order.moments import Moments
-from onnx_symmem.order.problem import restriction
-from onnx_symmem.order.twins import twins_in_turn
-from onnx_symmem.order.valleys import ValleySearch
+from onnx_symmem.order.problem import OrderProblem
 
 __all__ = ["SMALL", "ShapeBound", "ShapeLimits", "shape_bound"]
 
 SMALL = 2.0**-10  # of the peak: smaller buffers count as nothing
 _SMALLER = 2.0**-15  # the same among results that may be made at any time, of which there are many
-_ABSORBED = 2.0**-12  # of the peak: what smaller nodes hold while they run may be left out
 # A part of an order ends where less than this of its peak is live.
 _VALLEYS = (0.8, 0.65, 0.5, 0.3, 0.15, 0.05, 0.0)
-_ABSORBABLE = 2  # times the limit of nodes: so many may be kept to begin with
+_ABSORBABLE = 2  # times the limit of nodes: so many results may have, before nodes become part of others
 _CLOSE = 1 + 2.0**-7  # a bound that is so near is not worked on
 _TRIES = 10  # caps per set of nodes
 _ATTEMPT = 2 / 3  # of the work for a shape that one of them may take
@@ -119,8 +115,10 @@ class _Shape:
     def search(self, floor: float) -> None:
         """Keep the results that may wait, then more and more nodes around the worst step, until the bound is
         near the peak."""
-        self.bound = floor
-        self._raise(self._results(), _SMALLER)
+        self.bound, peak = floor, np.array([self.peak])
+        results = result_nodes(self.graph)
+        if len(results) <= _ABSORBABLE * self.limits.nodes:
+            self._raise(KeptSearch(self.graph, self.sizes, peak, results, _SMALLER), results)
         at = int(self.live.argmax())
         seen: set[tuple[int, int]] = set()
         for part in _VALLEYS:
@@ -130,15 +128,9 @@ class _Shape:
             if (start, end) in seen or self.bound * _CLOSE >= self.peak or self.work >= self.share:
                 continue
             seen.add((start, end))
-            self._raise(self._kept(start, end), SMALL)
-
-    def _results(self) -> list[int]:
-        """The nodes that nothing waits for, those that make what they read, and all that make outputs."""
-        graph = self.graph
-        kept = {node for group in offshoots(graph) for node in group}
-        kept |= {graph.producer[b] for node in kept for b in graph.reads[node]}
-        kept |= {graph.producer[b] for b in np.flatnonzero(graph.pinned).tolist()}
-        return sorted(kept)
+            kept = self._kept(start, end)
+            if len(kept) <= self.limits.nodes:
+                self._raise(KeptSearch(self.graph, self.sizes, peak, kept, SMALL, fewer=False), kept)
 
     def _kept(self, start: int, end: int) -> list[int]:
         """The nodes of some steps that touch buffers, and those that made what they find."""
@@ -157,27 +149,22 @@ class _Shape:
                 kept.add(graph.producer[buffer])
         return sorted(kept)
 
-    def _raise(self, kept: Sequence[int], small: float) -> None:
+    def _raise(self, search: KeptSearch, kept: Sequence[int]) -> None:
         """The highest cap found below which the kept nodes have no order."""
-        if len(kept) > _ABSORBABLE * self.limits.nodes:
+        if len(search.problem.nodes) > self.limits.nodes:
             return
-        sizes = np.where(self.sizes > self.peak * small, self.sizes, 0.0)
-        part = absorbed(restriction(self.graph, sizes, kept), np.array([self.peak * _ABSORBED]))
-        if len(part.problem.nodes) > self.limits.nodes:
-            return
-        program, slack = ValleySearch(twins_in_turn(part.problem)), float(part.slack[0])
+        slack = float(search.slack[0])
         cap, low = self.peak, self.bound
         truncated = False
         for _ in range(_TRIES):
             if cap <= low or self.work >= self.share:
                 return
             tried = (low + cap) // 2 if truncated else cap
-            found = program.below_caps(
-                np.array([tried + slack]), min(self.share - self.work, int(self.share * _ATTEMPT))
-            )
+            work = min(self.share - self.work, int(self.share * _ATTEMPT))
+            found = search.below(np.array([tried]), work)
             self.work += found.work
             if found.order is not None:
-                cap = min(cap, _peak(program, found.order) - slack)
+                cap = min(cap, _peak(search.problem, found.order) - slack)
                 continue
             if not found.exact:
                 if truncated and tried <= low * _CLOSE:
@@ -189,8 +176,7 @@ class _Shape:
             low = tried
 
 
-def _peak(program: ValleySearch, order: Sequence[int]) -> float:
-    problem = program.problem
+def _peak(problem: OrderProblem, order: Sequence[int]) -> float:
     live, most = float(problem.live[0]), 0.0
     left = [len(r) for r in problem.readers]
     for node in order:
