@@ -102,15 +102,16 @@ class _Left:
                 continue
             others = {r for b in freed for r in self.readers[b]} - {node}
             last = self._latest(self.before[node] | others)
-            if last is None or self.above[last] >> node & 1:
+            if last is None:
                 continue
             if any(m >= 0 and not self._reached(last, m) for m in (self.makers[b] for b in reads)):
                 continue
             if last in self.before[node]:
                 return last
-            # It may run before that one: then what else it gives up must not be more than what it makes.
+            # It may run before that one: then what else it gives up must not be more than what stays of it.
             early = self._sum([b for b in reads if last not in self.readers[b]])
-            if not self.after[node] and (early <= self.makes[node]).all():
+            stays = self.makes[node] - self._sum(self.made[node])
+            if not self.after[node] and (early <= stays).all():
                 return last
         return None
 

@@ -90,6 +90,7 @@ def _first_anyway(problem: OrderProblem, above: Sequence[int], first: _Group, th
         waits = {p for p in problem.before[one] if p not in own}
         for buffer in first.operands[k] - then.operands[k]:
             waits.update(r for r in problem.readers[buffer] if r != one)
-        if any(not above[other] >> node & 1 for node in waits):
+            waits.add(problem.makers[buffer])
+        if any(not above[other] >> node & 1 for node in waits - {-1}):
             return False
     return True

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from onnx_symmem.order.absorption import absorbed
+from onnx_symmem.order.kept_search import KeptSearch
 from onnx_symmem.order.problem import OrderProblem, ancestors, restriction, result_groups
 from onnx_symmem.order.twins import twins_in_turn
 from onnx_symmem.order.valleys import ValleySearch
@@ -96,6 +97,46 @@ def test_both_together_refute_nothing_that_is_there(seed):
     for weights in ([1, 1], [2, 1], [1, 3]):
         least = least_caps(problem, weights)
         assert ValleySearch(both).below_caps(least * np.array(weights) + found.slack).order is not None
+
+
+def some_kept(seed: int) -> OrderProblem:
+    """Some nodes of a random graph: readers that are not kept are stood for by what runs before them."""
+    rng = np.random.default_rng(seed)
+    graph, _ = random_graph(seed, 14)
+    sizes = rng.choice([0, 1, 1, 2, 3], (len(graph.producer), 2)).astype(np.float64)
+    return restriction(graph, sizes, np.flatnonzero(rng.random(14) < 0.6).tolist())
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_readers_that_are_stood_for_are_not_taken_for_followers(seed):
+    problem = some_kept(seed)
+    found = absorbed(problem, np.full(2, 2.0))
+    both = twins_in_turn(found.problem)
+    for weights in ([1, 1], [2, 1], [1, 3]):
+        assert reachable(both, least_caps(problem, weights) * np.array(weights) + found.slack)
+
+
+def test_a_small_node_that_frees_more_than_it_makes_does_not_wait():
+    # 4 may free the nine bytes of 1 long before 3 runs, the last other reader of what 0 makes.
+    problem = problem_of(buffers([[], [], [1], [0, 2], [0, 1]]), [2, 9, 1, 6, 1])
+    found = absorbed(problem, np.full(1, 1.0))
+    assert reachable(found.problem, least_caps(problem, [1]) + found.slack)
+
+
+def test_what_others_wait_for_does_not_wait():
+    # 3 waits for 2 and frees nine bytes; 4 makes nine, and is the last other reader of what 2 reads.
+    problem = problem_of(buffers([[], [], [0], [2, 1], [0]]), [2, 9, 1, 1, 9])
+    found = absorbed(problem, np.full(1, 1.0))
+    assert reachable(found.problem, least_caps(problem, [1]) + found.slack)
+
+
+def test_what_small_nodes_hold_is_allowed_for():
+    graph = buffers([[], [], [0, 1], [0]])
+    table = np.array([[2.0], [90_000.0], [90_000.0], [2.0]])
+    search = KeptSearch(graph, table, np.array([180_002.0]), range(4), 2.0**-20)
+    assert search.slack.tolist() == [2.0]
+    assert search.below(np.array([180_003.0]), 10_000).order is not None
+    assert search.below(np.array([180_000.0]), 10_000).exact
 
 
 def test_what_waits_for_its_reader_is_part_of_it():
