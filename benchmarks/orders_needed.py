@@ -75,7 +75,7 @@ def run(only: Sequence[str] = ()) -> Page:
                     "shape",
                     "plan",
                     "other shape",
-                    "plan ",
+                    "other plan",
                     "nearest order known",
                     "refuted",
                     "looks",
@@ -106,8 +106,8 @@ class _Search:
         given = [dict(zip(symbols, sizes, strict=True)) for sizes in NEEDED.get(name, ())]
         drawn = random_shapes(self.case.domain, self.case.symbols, _SHAPES, np.random.default_rng(0))
         drawn = (*given, *(shape for shape in drawn if shape not in given))
-        self.drawn = [self.case.domain.completed(shape) for shape in drawn]
-        table = buffer_bytes(self.graph, self.case.sizes, self.drawn)
+        completed = [self.case.domain.completed(shape) for shape in drawn]
+        table = buffer_bytes(self.graph, self.case.sizes, completed)
         moments = Moments(self.graph, table)
         peaks = np.array([moments.along(order).max(axis=0, initial=0.0) for order in orders])
         among = list(dict.fromkeys([*range(len(given)), *apart_by_orders(peaks, _AMONG)]))
